@@ -229,7 +229,7 @@ impl OriginServer {
             return place.clone();
         }
         if places.len() >= PLACES_MAX {
-            places.retain(|_, place| Arc::strong_count(place) > 1);
+            places.retain(|_, place| Arc::strong_count(place) > 1 || place.has_failed());
         }
         let place = self.dialer.place(url);
         if places.len() < PLACES_MAX {

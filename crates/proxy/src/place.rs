@@ -113,9 +113,9 @@ struct RequestActivity {
 }
 
 /// A request without a reply.
-struct WaitingRequest<'a>(&'a OriginPlace);
+pub(crate) struct WaitingRequest(Arc<OriginPlace>);
 
-impl Drop for WaitingRequest<'_> {
+impl Drop for WaitingRequest {
     fn drop(&mut self) {
         self.0.activity().waiting -= 1;
     }
@@ -152,6 +152,15 @@ impl OriginPlace {
         self.activity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// Reports whether the breaker is open. It is no request.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.borrow().is_some()
+    }
+
     /// Returns the reason why a request fails at once, if the breaker is open.
     pub(crate) fn failure(&self) -> Option<Arc<str>> {
         self.activity().last_request = Instant::now();
@@ -168,12 +177,24 @@ impl OriginPlace {
         self: &Arc<Self>,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, RequestFailure> {
+        self.run_again(&mut None, work).await
+    }
+
+    /// Makes a request as [`OriginPlace::run`] does, which was begun before if `waiting` is set. It stays
+    /// there, so that a request which is begun again and again is one request without a reply.
+    pub(crate) async fn run_again<T>(
+        self: &Arc<Self>,
+        waiting: &mut Option<WaitingRequest>,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, RequestFailure> {
         self.activity().last_request = Instant::now();
         let mut failed = self.failed.subscribe();
         if let Some(reason) = failed.borrow_and_update().clone() {
             return Err(RequestFailure::NotAnswering(reason));
         }
-        let _waiting = self.begin();
+        if waiting.as_ref().is_none_or(|waiting| !Arc::ptr_eq(&waiting.0, self)) {
+            *waiting = Some(self.begin());
+        }
         let opened = async {
             let open = failed.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
             open.unwrap_or_else(|| "it is no longer used".into())
@@ -189,7 +210,7 @@ impl OriginPlace {
     }
 
     /// Counts a request, and starts the watch with the first one.
-    fn begin(self: &Arc<Self>) -> WaitingRequest<'_> {
+    fn begin(self: &Arc<Self>) -> WaitingRequest {
         let mut activity = self.activity();
         if activity.waiting == 0 {
             activity.last_sign = Instant::now();
@@ -200,7 +221,7 @@ impl OriginPlace {
             self.runtime.spawn(watch_silence(Arc::downgrade(self)));
         }
         drop(activity);
-        WaitingRequest(self)
+        WaitingRequest(self.clone())
     }
 
     /// Takes the result of a request as a sign of life, or as the end of the server.
@@ -373,6 +394,22 @@ mod tests {
         let again = Instant::now();
         assert!(request(&place, 0).await.is_err());
         assert_eq!(again.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_begun_again_does_not_postpone_the_probe() {
+        let (place, answers) = place();
+        answers.store(false, Ordering::Relaxed);
+        let (begun, mut waiting) = (Instant::now(), None);
+        loop {
+            let request = place.run_again(&mut waiting, std::future::pending::<Result<(), Error>>());
+            if tokio::time::timeout(SILENCE / 2, request).await.is_ok() {
+                break;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        }
+        drop(waiting);
+        assert_eq!((place.activity().waiting, place.trips()), (0, 1));
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,12 +6,14 @@ use crate::place::{OriginPlace, RequestFailure};
 use client::{Bytes, Client, File, OpenWith, StatInfo, Url};
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A file at an origin. Dropping it closes it without a check of the reply.
 pub(crate) struct RemoteFile {
     origin: Arc<OriginServer>,
     file: File,
+    /// The server at which the file was open last. It is kept, because the table of the origin may be full.
+    place: Mutex<Arc<OriginPlace>>,
     requester: Requester,
 }
 
@@ -30,7 +32,8 @@ impl RemoteFile {
             true => origin.change(request, open).await?,
             false => origin.run(request, open).await?,
         };
-        Ok(Self { origin, file, requester })
+        let place = Mutex::new(origin.place(&file.location(), file.url()));
+        Ok(Self { origin, file, place, requester })
     }
 
     /// Returns the status in the reply to the open, or requests it.
@@ -52,7 +55,12 @@ impl RemoteFile {
 
     /// Returns the server at which the file is open now.
     fn place(&self) -> Arc<OriginPlace> {
-        self.origin.place(&self.file.location(), self.file.url())
+        let location = self.file.location();
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        if place.authority() != location.authority() {
+            *place = self.origin.place(&location, self.file.url());
+        }
+        place.clone()
     }
 
     /// Makes a request under the breaker of the server at which the file is open. A file that has lost
@@ -62,6 +70,7 @@ impl RemoteFile {
         mut work: Pin<&mut impl Future<Output = Result<T, client::Error>>>,
     ) -> Result<T, RequestFailure> {
         let mut reopens = self.file.reopens();
+        let mut waiting = None;
         loop {
             reopens.mark_unchanged();
             let (place, is_moving) = (self.place(), self.file.is_moving());
@@ -71,7 +80,7 @@ impl RemoteFile {
                     self.place().note(&result);
                     return result.map_err(RequestFailure::Client);
                 }
-                place.run(work.as_mut()).await
+                place.run_again(&mut waiting, work.as_mut()).await
             };
             tokio::select! {
                 biased;
@@ -134,6 +143,93 @@ impl RemoteFile {
         if !self.file.is_writable() && self.place().failure().is_some() {
             return Ok(());
         }
-        self.run(async |file| file.close().await).await.map_err(RequestFailure::of_change)
+        // Without a turn, because a close makes room at the origin, and must not fail in a full queue.
+        self.at_current_place(pin!(self.file.close())).await.map_err(RequestFailure::of_change)
+    }
+}
+
+#[cfg(test)]
+#[path = "../../client/tests/support/mod.rs"]
+mod support;
+
+#[cfg(test)]
+mod tests {
+    use super::support::{Asked, Fake, MANAGER, SERVER, ok, opened, send};
+    use super::*;
+    use crate::address::tests::proxy;
+    use crate::limits::PLACES_MAX;
+    use crate::origin::OriginDialer;
+    use base::{ClientHost, Owner};
+    use client::xroot::RequestCode;
+    use client::xroot::flags::OpenOptions;
+    use client::xroot::reply::{self, Redirect};
+    use client::{Cause, ListingMemory};
+    use tokio::runtime::Handle;
+
+    const REQUESTER: Requester = Requester { owner: Owner(1), host: ClientHost::Unknown };
+
+    fn origin(url: &Url) -> Arc<OriginServer> {
+        let (config, listings) = (Arc::new(proxy(None, true)), ListingMemory::new(1000));
+        OriginServer::new(url, OriginDialer::fixed(&config, Handle::current(), &listings))
+    }
+
+    async fn open(origin: &Arc<OriginServer>, url: &Url, options: OpenOptions) -> RemoteFile {
+        let with = OpenWith::options(options);
+        RemoteFile::open(origin.clone(), url.clone(), with, REQUESTER).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_close_waits_for_no_turn() {
+        let answer = |asked: &Asked| match asked.code() {
+            RequestCode::OPEN => opened(asked, 1, 100),
+            _ => ok(asked, b""),
+        };
+        let server = Fake::start(SERVER, answer).await;
+        let url = server.url("a");
+        let file = open(&origin(&url), &url, OpenOptions::UPDT).await;
+        // This session has all of its turns.
+        let lane = &file.place().data;
+        let mut turns = Vec::new();
+        loop {
+            tokio::select! {
+                biased;
+                turn = lane.enter(REQUESTER) => turns.push(turn.unwrap()),
+                () = std::future::ready(()) => break,
+            }
+        }
+        file.close().await.unwrap();
+        assert_eq!(server.count(RequestCode::CLOSE), 1);
+    }
+
+    #[tokio::test]
+    async fn a_file_keeps_the_place_of_its_server() {
+        let server = Fake::start(SERVER, |asked| opened(asked, 1, 100)).await;
+        let address = server.address;
+        let manager = Fake::start(MANAGER, move |asked| {
+            let host = address.ip().to_string();
+            send(|out| {
+                let to = Redirect::to_host(host.as_bytes(), address.port());
+                reply::redirect(out, asked.header.streamid, &to);
+            })
+        })
+        .await;
+        let url = manager.url("a");
+        let origin = origin(&url);
+        // The table is full of servers in use.
+        let other = |number: usize| Url { host: format!("h{number}"), ..url.clone() };
+        let mut used: Vec<_> = (0..PLACES_MAX).map(|number| origin.place(&other(number), &url)).collect();
+        let file = open(&origin, &url, OpenOptions::READ).await;
+        let place = file.place();
+        assert_eq!(place.authority(), server.url("a").authority());
+        assert!(Arc::ptr_eq(&place, &file.place()));
+        // A server whose breaker is open is known without users too.
+        let failed = used.remove(7);
+        let cause = Cause::Unreachable("refused".to_owned());
+        let error = client::Error::new("stat", "/a", cause).at(failed.authority(), &[]);
+        failed.note(&Err::<(), _>(error));
+        assert!(failed.has_failed());
+        drop((used, failed));
+        origin.place(&other(PLACES_MAX), &url);
+        assert!(origin.place(&other(7), &url).has_failed());
     }
 }

@@ -7,16 +7,16 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use client::codec::{Encode, FixedLayout};
+use client::xroot::flags::ServerFlags;
+use client::xroot::header::{Handshake, HandshakeReply};
+use client::xroot::reply::{self, LoginReply, ProtocolReply, SecurityRequirements};
+use client::xroot::request::SegmentList;
+use client::xroot::{RequestCode, RequestHeader, SessionId};
 use client::{Client, Credentials, Settings, Source, Url};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
-use wire::xroot::flags::ServerFlags;
-use wire::xroot::header::{Handshake, HandshakeReply};
-use wire::xroot::reply::{self, LoginReply, ProtocolReply, SecurityRequirements};
-use wire::xroot::request::SegmentList;
-use wire::xroot::{RequestCode, RequestHeader, SessionId};
-use wire::{Encode, FixedLayout};
 
 /// Flags of a data server.
 pub(crate) const SERVER: ServerFlags =
