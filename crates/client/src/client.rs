@@ -171,6 +171,7 @@ impl Client {
 
     /// Limits its connections from now on. Unused ones are closed to make room for others.
     pub fn limit_connections(&self, limits: ConnectionLimits) {
+        limits.add(&self.state);
         self.state.pool.limit(limits);
     }
 

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rawclient::{Connection, Encoded, Login, TlsSupport};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use wire::xroot::SessionId;
 use wire::xroot::limits::PATH_ID_MAX;
@@ -21,7 +20,7 @@ use crate::authentication::LoginRequest;
 use crate::buffer_pool::DataBufferPool;
 use crate::channel::{BodyLimit, Channel, Deadlines, Patience, ReplySink, ServerReply};
 use crate::connect::{AddressFilter, LoggedIn, bind, connect};
-use crate::connection_limits::ConnectionLimits;
+use crate::connection_limits::{ConnectionLimits, ConnectionPermit};
 use crate::credentials::{CredentialChoice, Credentials};
 use crate::failure::Cause;
 use crate::server_stream::ServerStream;
@@ -147,14 +146,22 @@ impl Slots {
         }
         self.of.entry(key).or_default().clone()
     }
+}
 
-    /// Closes the connection that is unused for longest among those of the slots that `matches` selects.
-    fn close_unused(&self, matches: impl Fn(&Key) -> bool) -> bool {
-        let matching = self.of.iter().filter(|(key, _)| matches(key)).map(|(_, slot)| slot);
-        let unused = matching.filter_map(|slot| Some((slot.now().unused_since()?, slot)));
-        let Some((_, slot)) = unused.min_by_key(|(since, _)| *since) else { return false };
-        slot.now().channel = None;
-        true
+/// A connection that nothing uses.
+pub(crate) struct UnusedConnection {
+    /// The time at which a request last took it.
+    pub(crate) since: Instant,
+    slot: Arc<PoolSlot>,
+}
+
+impl UnusedConnection {
+    /// Closes the connection, unless a request has taken it meanwhile.
+    pub(crate) fn close(self) {
+        let mut now = self.slot.now();
+        if now.unused_since() == Some(self.since) {
+            now.channel = None;
+        }
     }
 }
 
@@ -208,22 +215,14 @@ impl ConnectionPool {
         self.limits.set(limits).ok();
     }
 
-    /// Makes room for another connection to the server of a URL.
-    async fn permit(&self, url: &Url, until: Instant) -> Result<Option<OwnedSemaphorePermit>, Cause> {
-        let Some(limits) = self.limits.get() else { return Ok(None) };
-        let is_same = |key: &Key| key.host == url.host && key.port == url.port;
-        {
-            let slots = self.slots();
-            let same = slots.of.iter().filter(|(key, slot)| is_same(key) && slot.now().is_connected());
-            if same.count() >= limits.per_server && !slots.close_unused(is_same) {
-                let text = format!("{} connections to the server are in use", limits.per_server);
-                return Err(Cause::NoResources(text));
-            }
-            if limits.is_full() {
-                slots.close_unused(|_| true);
-            }
-        }
-        limits.permit(until).await.map(Some)
+    /// Returns the connection that is unused for longest, to any server or to one.
+    pub(crate) fn longest_unused(&self, server: Option<(&str, u16)>) -> Option<UnusedConnection> {
+        let slots = self.slots();
+        let is_wanted = |key: &Key| server.is_none_or(|(host, port)| key.host == host && key.port == port);
+        let wanted = slots.of.iter().filter(|(key, _)| is_wanted(key)).map(|(_, slot)| slot);
+        let unused = wanted.filter_map(|slot| Some((slot.now().unused_since()?, slot)));
+        let (since, slot) = unused.min_by_key(|(since, _)| *since)?;
+        Some(UnusedConnection { since, slot: slot.clone() })
     }
 
     /// Connects again for later requests, also where there are connections.
@@ -303,7 +302,12 @@ impl ConnectionPool {
     ) -> Result<Arc<Channel>, Cause> {
         let ConnectionRequest { url, settings, rounds, until, .. } = wanted;
         let window = Duration::from_secs(settings.connection_window.max(1));
-        let permit = self.permit(url, until.min(Instant::now() + window)).await?;
+        let permit = match self.limits.get() {
+            Some(limits) => {
+                Some(limits.permit((&url.host, url.port), until.min(Instant::now() + window)).await?)
+            }
+            None => None,
+        };
         let mut pause = FIRST_PAUSE;
         let mut round = 1;
         loop {
@@ -341,7 +345,7 @@ impl ConnectionPool {
         &self,
         wanted: ConnectionRequest<'_>,
         slot: &PoolSlot,
-        (made, permit): (LoggedIn, Option<OwnedSemaphorePermit>),
+        (made, permit): (LoggedIn, Option<ConnectionPermit>),
     ) -> Arc<Channel> {
         let ConnectionRequest { url, settings, until, .. } = wanted;
         let manager = made.machine.server().flags.intersects(wire::xroot::flags::ServerFlags::IS_MANAGER);

@@ -19,6 +19,9 @@ const PROGRAM: &str = "scalla proxy";
 /// The user of connections that probe a server.
 const PROBE_USER: &str = "probe";
 
+/// Part of the connections to origins which clients have named that is for those of one host.
+const HOST_SHARE: usize = 4;
+
 /// An origin.
 pub(crate) struct OriginServer {
     dialer: OriginDialer,
@@ -49,8 +52,15 @@ pub(crate) enum RequestKind {
 pub(crate) struct ForwardedLimits {
     look_ups: Arc<Semaphore>,
     connections: ConnectionLimits,
+    connections_max: usize,
     listings: ListingMemory,
     log: Arc<LogLimit>,
+}
+
+/// The part of the limits for the origins that the clients of one host have named.
+#[derive(Clone)]
+pub(crate) struct HostLimits {
+    connections: ConnectionLimits,
 }
 
 impl ForwardedLimits {
@@ -59,9 +69,15 @@ impl ForwardedLimits {
         Self {
             look_ups: Arc::new(Semaphore::new(FORWARDED_LOOK_UPS_MAX)),
             connections: ConnectionLimits::new(CONNECTIONS_MAX, config.connections_max),
+            connections_max: config.connections_max,
             listings,
             log: Arc::default(),
         }
+    }
+
+    /// Returns the part of a host that has no origins.
+    pub(crate) fn of_host(&self) -> HostLimits {
+        HostLimits { connections: self.connections.part(self.connections_max.div_ceil(HOST_SHARE)) }
     }
 }
 
@@ -101,7 +117,12 @@ impl OriginDialer {
     }
 
     /// Creates the clients of an origin that a client has named.
-    pub(crate) fn forwarded(config: &Arc<ProxyConfig>, runtime: Handle, shared: &ForwardedLimits) -> Self {
+    pub(crate) fn forwarded(
+        config: &Arc<ProxyConfig>,
+        runtime: Handle,
+        shared: &ForwardedLimits,
+        of_host: &HostLimits,
+    ) -> Self {
         let fixed = Self::fixed(config, runtime, &shared.listings);
         let names = Arc::new(OriginNames::new(Some(shared.look_ups.clone())));
         // A client could have the credentials of this server sent to any host of its choice.
@@ -110,7 +131,7 @@ impl OriginDialer {
             credentials,
             permits: config.permits.clone(),
             names,
-            limits: shared.connections.clone(),
+            limits: of_host.connections.clone(),
             log: Some(shared.log.clone()),
             ..fixed
         }

@@ -3,7 +3,7 @@
 use crate::address::RemoteAddress;
 use crate::limits::{HOST_ORIGINS_MAX, ORIGINS_MAX, UNUSED_ORIGINS_MAX};
 use crate::listing::LISTING_BYTES_MAX;
-use crate::origin::{ForwardedLimits, OriginDialer, OriginServer};
+use crate::origin::{ForwardedLimits, HostLimits, OriginDialer, OriginServer};
 use crate::settings::ProxyConfig;
 use base::{ClientHost, Error, ErrorKind};
 use client::{ListingMemory, Scheme, Url};
@@ -26,6 +26,8 @@ struct ForwardedOrigin {
     origin: Arc<OriginServer>,
     /// The host of the client that has named it first.
     named_by: ClientHost,
+    /// The limits of all origins that this host has named.
+    of_host: HostLimits,
 }
 
 impl ForwardedOrigin {
@@ -82,9 +84,11 @@ impl OriginTable {
         if table.len() >= ORIGINS_MAX {
             return Err(Error::new(ErrorKind::Overloaded, "the proxy is busy with too many origins"));
         }
-        let dialer = OriginDialer::forwarded(&self.config, self.runtime.clone(), &self.limits);
+        let known = table.values().find(|origin| origin.named_by == client);
+        let of_host = known.map_or_else(|| self.limits.of_host(), |known| known.of_host.clone());
+        let dialer = OriginDialer::forwarded(&self.config, self.runtime.clone(), &self.limits, &of_host);
         let origin = OriginServer::new(&address.url, dialer);
-        table.insert(key, ForwardedOrigin { origin: origin.clone(), named_by: client });
+        table.insert(key, ForwardedOrigin { origin: origin.clone(), named_by: client, of_host });
         Ok(origin)
     }
 }

@@ -21,11 +21,12 @@ use rawclient::{Connection, Encoded, ServerInfo};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use wire::xroot::flags::ServerFlags;
 
 use self::exchange::{ChannelRequest, ChannelState};
 use crate::buffer_pool::DataBufferPool;
+use crate::connection_limits::ConnectionPermit;
 use crate::pacing::RequestPacing;
 use crate::server_stream::ServerStream;
 
@@ -52,7 +53,7 @@ impl Channel {
         machine: Connection,
         patience: Patience,
         blocks: DataBufferPool,
-        permit: Option<OwnedSemaphorePermit>,
+        permit: Option<ConnectionPermit>,
     ) -> Arc<Self> {
         let (commands, receiver) = mpsc::unbounded_channel();
         let shared = Arc::new(ChannelState {
