@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::Instant;
 
 /// Time for which addresses are used without another look-up.
@@ -19,9 +19,15 @@ const ADDRESS_TIME: Duration = Duration::from_secs(60);
 const RETRY_TIME: Duration = Duration::from_secs(5);
 /// Time for which a connection waits for new addresses if older ones are known.
 const REFRESH_WAIT: Duration = Duration::from_millis(500);
-/// Look-ups of names of one origin at once, and of all origins that clients have named.
+/// Time for which addresses are used while look-ups fail.
+const FALLBACK_TIME: Duration = Duration::from_secs(86_400);
+/// Time within which a look-up has to find addresses, including the wait for its thread.
+const LOOK_UP_TIME: Duration = Duration::from_secs(20);
+/// Look-ups of names of one origin at once, of all origins that clients have named, and of those that the
+/// clients of one host have named.
 const LOOK_UPS_MAX: usize = 2;
 pub(crate) const FORWARDED_LOOK_UPS_MAX: usize = 256;
+pub(crate) const HOST_LOOK_UPS_MAX: usize = FORWARDED_LOOK_UPS_MAX / 4;
 /// Maximum number of names of one origin whose addresses are kept.
 const NAMES_MAX: usize = 4096;
 
@@ -36,9 +42,9 @@ pub(crate) struct OriginNames {
 
 /// The permits of look-ups, and the function that makes them.
 struct LookUps {
-    own: Arc<Semaphore>,
-    /// The permits of all origins that clients have named.
-    shared: Option<Arc<Semaphore>>,
+    /// Those of the origin, and those that it shares with others. They are taken in this order, so that
+    /// an origin waits for its own without a permit that others need.
+    permits: Vec<Arc<Semaphore>>,
     look_up: Box<LookUp>,
 }
 
@@ -47,6 +53,10 @@ struct OriginName(watch::Sender<NameState>);
 
 struct NameState {
     addresses: Option<Vec<IpAddr>>,
+    /// Time of the last look-up that found addresses.
+    found: Instant,
+    /// Time at which a connection last wanted them.
+    used: Instant,
     /// The reason why the last look-up has failed.
     failure: Option<String>,
     /// Time of the next look-up.
@@ -55,8 +65,8 @@ struct NameState {
 }
 
 impl OriginNames {
-    /// Creates an empty table. Look-ups also take permits of `shared`.
-    pub(crate) fn new(shared: Option<Arc<Semaphore>>) -> Self {
+    /// Creates an empty table. Look-ups also take permits of each of `shared`.
+    pub(crate) fn new(shared: Vec<Arc<Semaphore>>) -> Self {
         Self::with(shared, |host| {
             let found = (host, 0).to_socket_addrs().map_err(|error| error.to_string())?;
             Ok(found.map(|address| address.ip()).collect())
@@ -64,11 +74,12 @@ impl OriginNames {
     }
 
     fn with(
-        shared: Option<Arc<Semaphore>>,
+        shared: Vec<Arc<Semaphore>>,
         look_up: impl Fn(&str) -> Result<Vec<IpAddr>, String> + Send + Sync + 'static,
     ) -> Self {
-        let (own, look_up) = (Arc::new(Semaphore::new(LOOK_UPS_MAX)), Box::new(look_up));
-        Self { names: Mutex::default(), look_ups: Arc::new(LookUps { own, shared, look_up }) }
+        let own = Arc::new(Semaphore::new(LOOK_UPS_MAX));
+        let permits = std::iter::once(own).chain(shared).collect();
+        Self { names: Mutex::default(), look_ups: Arc::new(LookUps { permits, look_up: Box::new(look_up) }) }
     }
 
     fn name(&self, host: &str) -> Arc<OriginName> {
@@ -77,9 +88,19 @@ impl OriginNames {
             return name.clone();
         }
         if names.len() >= NAMES_MAX {
-            names.clear();
+            let used = |(host, name): (&String, &Arc<OriginName>)| (name.0.borrow().used, host.clone());
+            let oldest = names.iter().map(used).min_by_key(|(used, _)| *used);
+            oldest.and_then(|(_, host)| names.remove(&host));
         }
-        let state = NameState { addresses: None, failure: None, next: Instant::now(), is_looked_up: false };
+        let now = Instant::now();
+        let state = NameState {
+            addresses: None,
+            found: now,
+            used: now,
+            failure: None,
+            next: now,
+            is_looked_up: false,
+        };
         let name = Arc::new(OriginName(watch::Sender::new(state)));
         names.insert(host.to_owned(), name.clone());
         name
@@ -103,14 +124,19 @@ impl OriginName {
     async fn addresses(self: Arc<Self>, look_ups: Arc<LookUps>, host: String) -> Result<Vec<IpAddr>, String> {
         let mut state = self.0.subscribe();
         let begins = self.0.send_if_modified(|state| {
-            let begins = !state.is_looked_up && Instant::now() >= state.next;
-            state.is_looked_up |= begins;
+            let now = Instant::now();
+            let begins = !state.is_looked_up && now >= state.next;
+            (state.is_looked_up, state.used) = (state.is_looked_up || begins, now);
             begins
         });
         if begins {
             let name = self.clone();
             // The look-up goes on for later connections if this one is given up.
-            tokio::spawn(async move { name.record(look_ups.find(host).await) });
+            tokio::spawn(async move {
+                let found = tokio::time::timeout(LOOK_UP_TIME, look_ups.find(&host)).await;
+                let late = || format!("the name service does not answer within {} s", LOOK_UP_TIME.as_secs());
+                name.record(&host, found.unwrap_or_else(|_| Err(late())));
+            });
         }
         let is_known = state.borrow().addresses.is_some();
         let ended = state.wait_for(|state| !state.is_looked_up);
@@ -124,18 +150,24 @@ impl OriginName {
         state.addresses.clone().ok_or_else(failure)
     }
 
-    fn record(&self, found: Result<Vec<IpAddr>, String>) {
+    fn record(&self, host: &str, found: Result<Vec<IpAddr>, String>) {
         self.0.send_modify(|state| {
-            state.is_looked_up = false;
-            state.next = Instant::now();
+            let now = Instant::now();
+            (state.is_looked_up, state.next) = (false, now);
             match found {
                 Ok(addresses) => {
-                    state.addresses = Some(addresses);
+                    (state.addresses, state.failure, state.found) = (Some(addresses), None, now);
                     state.next += ADDRESS_TIME;
                 }
                 Err(failure) => {
+                    if now.duration_since(state.found) >= FALLBACK_TIME {
+                        state.addresses = None;
+                    }
                     if state.addresses.is_some() {
                         state.next += RETRY_TIME;
+                        if state.failure.is_none() {
+                            tracing::info!(host, reason = failure, "no new addresses: using the last ones");
+                        }
                     }
                     state.failure = Some(failure);
                 }
@@ -146,14 +178,12 @@ impl OriginName {
 
 impl LookUps {
     /// Looks a name up on a thread.
-    async fn find(self: Arc<Self>, host: String) -> Result<Vec<IpAddr>, String> {
-        let own = permit(&self.own).await?;
-        let shared = match &self.shared {
-            Some(shared) => Some(permit(shared).await?),
-            None => None,
-        };
-        let permits = (own, shared);
-        let (answer, answered) = oneshot::channel();
+    async fn find(self: Arc<Self>, host: &str) -> Result<Vec<IpAddr>, String> {
+        let mut permits = Vec::with_capacity(self.permits.len());
+        for limit in &self.permits {
+            permits.push(limit.clone().acquire_owned().await.map_err(|error| error.to_string())?);
+        }
+        let (host, (answer, answered)) = (host.to_owned(), oneshot::channel());
         let look_up = move || {
             answer.send((self.look_up)(&host)).ok();
             drop(permits);
@@ -164,14 +194,17 @@ impl LookUps {
     }
 }
 
-async fn permit(permits: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, String> {
-    permits.clone().acquire_owned().await.map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    /// Moves the clock. It is not stopped otherwise, because it would run on while a thread looks a name up.
+    async fn wait(time: Duration) {
+        tokio::time::pause();
+        tokio::time::advance(time).await;
+        tokio::time::resume();
+    }
 
     const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
@@ -180,7 +213,7 @@ mod tests {
         let count = Arc::new(AtomicUsize::new(0));
         let (counted, answers) = (count.clone(), Arc::new(AtomicBool::new(false)));
         let answering = answers.clone();
-        let names = Arc::new(OriginNames::with(None, move |_| {
+        let names = Arc::new(OriginNames::with(Vec::new(), move |_| {
             counted.fetch_add(1, Ordering::Relaxed);
             while !answering.load(Ordering::Relaxed) {
                 std::thread::yield_now();
@@ -197,11 +230,11 @@ mod tests {
         assert_eq!(count.load(Ordering::Relaxed), 1);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn the_last_addresses_are_used_while_look_ups_fail() {
         let works = Arc::new(AtomicBool::new(true));
         let working = works.clone();
-        let names = OriginNames::with(None, move |_| match working.load(Ordering::Relaxed) {
+        let names = OriginNames::with(Vec::new(), move |_| match working.load(Ordering::Relaxed) {
             true => Ok(vec![ADDRESS]),
             false => Err("no name service".to_owned()),
         });
@@ -209,8 +242,62 @@ mod tests {
         works.store(false, Ordering::Relaxed);
         assert_eq!(names.resolve("p", 7).await, Err("no name service".to_owned()));
         for _ in 0..3 {
-            tokio::time::advance(ADDRESS_TIME).await;
+            wait(ADDRESS_TIME).await;
             assert_eq!(names.resolve("o", 7).await, Ok(vec![SocketAddr::new(ADDRESS, 7)]));
         }
+    }
+
+    #[tokio::test]
+    async fn old_addresses_are_not_used_without_an_end() {
+        let works = Arc::new(AtomicBool::new(true));
+        let working = works.clone();
+        let names = OriginNames::with(Vec::new(), move |_| match working.load(Ordering::Relaxed) {
+            true => Ok(vec![ADDRESS]),
+            false => Err("no such name".to_owned()),
+        });
+        assert!(names.resolve("o", 7).await.is_ok());
+        works.store(false, Ordering::Relaxed);
+        wait(FALLBACK_TIME - ADDRESS_TIME).await;
+        assert!(names.resolve("o", 7).await.is_ok());
+        wait(ADDRESS_TIME).await;
+        // The addresses are used until the look-up has ended.
+        let failure = loop {
+            if let Err(failure) = names.resolve("o", 7).await {
+                break failure;
+            }
+        };
+        assert_eq!(failure, "no such name");
+    }
+
+    #[tokio::test]
+    async fn the_name_that_is_unused_for_longest_is_forgotten() {
+        let names = OriginNames::with(Vec::new(), |_| Ok(vec![ADDRESS]));
+        for number in 0..NAMES_MAX {
+            drop(names.name(&number.to_string()));
+        }
+        names.resolve("0", 7).await.unwrap();
+        drop(names.name("new"));
+        let kept = names.names.lock().unwrap();
+        assert_eq!((kept.len(), kept.contains_key("0"), kept.contains_key("1")), (NAMES_MAX, true, false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_service_that_never_answers_is_named_as_the_cause() {
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let ended = Mutex::new(ended);
+        let silent = move |_: &str| {
+            ended.lock().unwrap().recv().ok();
+            Err(String::new())
+        };
+        let shared = Arc::new(Semaphore::new(1));
+        let names = OriginNames::with(vec![shared.clone()], silent);
+        for host in ["a", "b", "c"] {
+            let failure = names.resolve(host, 7).await.unwrap_err();
+            assert!(failure.contains("does not answer"), "{failure}");
+        }
+        // The thread keeps its permits, and those that wait for one keep none.
+        assert_eq!(shared.available_permits(), 0);
+        drop(end);
+        drop(shared.acquire().await.unwrap());
     }
 }

@@ -3,7 +3,7 @@
 use crate::connections::{CONNECTIONS_MAX, NameConnections};
 use crate::limits::{PLACES_MAX, QUEUE_MAX, REQUESTS_MAX, RequestLane, Requester, SLOW_REQUESTS_MAX};
 use crate::log_limit::LogLimit;
-use crate::names::{FORWARDED_LOOK_UPS_MAX, OriginNames};
+use crate::names::{FORWARDED_LOOK_UPS_MAX, HOST_LOOK_UPS_MAX, OriginNames};
 use crate::place::{OriginPlace, PlaceHooks, ProbeFailure, RequestFailure};
 use crate::settings::ProxyConfig;
 use client::{AddressFilter, Cause, Client, ConnectionLimits, Credentials, ListingMemory, Url};
@@ -61,6 +61,7 @@ pub(crate) struct ForwardedLimits {
 #[derive(Clone)]
 pub(crate) struct HostLimits {
     connections: ConnectionLimits,
+    look_ups: Arc<Semaphore>,
 }
 
 impl ForwardedLimits {
@@ -77,7 +78,10 @@ impl ForwardedLimits {
 
     /// Returns the part of a host that has no origins.
     pub(crate) fn of_host(&self) -> HostLimits {
-        HostLimits { connections: self.connections.part(self.connections_max.div_ceil(HOST_SHARE)) }
+        HostLimits {
+            connections: self.connections.part(self.connections_max.div_ceil(HOST_SHARE)),
+            look_ups: Arc::new(Semaphore::new(HOST_LOOK_UPS_MAX)),
+        }
     }
 }
 
@@ -110,7 +114,7 @@ impl OriginDialer {
     /// Creates the clients of the fixed origin.
     pub(crate) fn fixed(config: &Arc<ProxyConfig>, runtime: Handle, listings: &ListingMemory) -> Self {
         let credentials = config.credentials.clone();
-        let (names, current) = (Arc::new(OriginNames::new(None)), Arc::default());
+        let (names, current) = (Arc::new(OriginNames::new(Vec::new())), Arc::default());
         let limits = ConnectionLimits::new(CONNECTIONS_MAX, config.connections_max);
         let (config, listings) = (config.clone(), listings.clone());
         Self { config, credentials, permits: None, runtime, names, limits, listings, log: None, current }
@@ -124,7 +128,7 @@ impl OriginDialer {
         of_host: &HostLimits,
     ) -> Self {
         let fixed = Self::fixed(config, runtime, &shared.listings);
-        let names = Arc::new(OriginNames::new(Some(shared.look_ups.clone())));
+        let names = Arc::new(OriginNames::new(vec![of_host.look_ups.clone(), shared.look_ups.clone()]));
         // A client could have the credentials of this server sent to any host of its choice.
         let credentials = if config.permits.is_some() { fixed.credentials } else { Credentials::none() };
         Self {
