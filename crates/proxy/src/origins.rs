@@ -10,6 +10,7 @@ use client::{ListingMemory, Scheme, Url};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 /// The origins in use.
 pub(crate) struct OriginTable {
@@ -28,6 +29,8 @@ struct ForwardedOrigin {
     named_by: ClientHost,
     /// The limits of all origins that this host has named.
     of_host: HostLimits,
+    /// The time of the last request.
+    used: Instant,
 }
 
 impl ForwardedOrigin {
@@ -65,17 +68,17 @@ impl OriginTable {
         let Url { scheme, host, port, .. } = &address.url;
         let key = OriginKey { scheme: *scheme, host: host.to_ascii_lowercase(), port: *port };
         let mut table = self.forwarded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = table.get(&key) {
+        if let Some(known) = table.get_mut(&key) {
+            known.used = Instant::now();
             return Ok(known.origin.clone());
         }
-        if table.len() >= UNUSED_ORIGINS_MAX {
-            table.retain(|_, origin| origin.is_used());
-        }
+        let surplus = (table.len() + 1).saturating_sub(UNUSED_ORIGINS_MAX);
+        forget_unused(&mut table, surplus, client, |_| true);
         let of_host = |table: &HashMap<_, ForwardedOrigin>| {
             table.values().filter(|origin| origin.named_by == client).count()
         };
         if of_host(&table) >= HOST_ORIGINS_MAX {
-            table.retain(|_, origin| origin.named_by != client || origin.is_used());
+            forget_unused(&mut table, 1, client, |origin| origin.named_by == client);
         }
         if of_host(&table) >= HOST_ORIGINS_MAX {
             let text = format!("the clients of your host use {HOST_ORIGINS_MAX} origins, which is the limit");
@@ -88,8 +91,33 @@ impl OriginTable {
         let of_host = known.map_or_else(|| self.limits.of_host(), |known| known.of_host.clone());
         let dialer = OriginDialer::forwarded(&self.config, self.runtime.clone(), &self.limits, &of_host);
         let origin = OriginServer::new(&address.url, dialer);
-        table.insert(key, ForwardedOrigin { origin: origin.clone(), named_by: client, of_host });
+        table.insert(
+            key,
+            ForwardedOrigin { origin: origin.clone(), named_by: client, of_host, used: Instant::now() },
+        );
         Ok(origin)
+    }
+}
+
+/// Forgets some of the origins that nobody uses, to make room for one that `client` names: first those that it
+/// has named itself, then those whose breakers are closed, the longest unused of them first. So a client
+/// with many names has the proxy forget its own.
+fn forget_unused(
+    table: &mut HashMap<OriginKey, ForwardedOrigin>,
+    count: usize,
+    client: ClientHost,
+    may_forget: impl Fn(&ForwardedOrigin) -> bool,
+) {
+    if count == 0 {
+        return;
+    }
+    let unused = table.iter().filter(|(_, origin)| !origin.is_used() && may_forget(origin));
+    let order =
+        |origin: &ForwardedOrigin| (origin.named_by != client, origin.origin.home.has_failed(), origin.used);
+    let mut unused: Vec<_> = unused.map(|(key, origin)| (order(origin), key.clone())).collect();
+    unused.sort_by_key(|(order, _)| *order);
+    for (_, key) in unused.iter().take(count) {
+        table.remove(key);
     }
 }
 
@@ -97,6 +125,22 @@ impl OriginTable {
 mod tests {
     use super::*;
     use crate::address::tests::proxy;
+
+    #[tokio::test]
+    async fn a_client_with_many_names_has_its_own_origins_forgotten() {
+        let table = OriginTable::new(Arc::new(proxy(None, true)), Handle::current());
+        let of = |name: &str, client: &str| {
+            let url = Url::parse(&format!("root://{name}//a")).unwrap();
+            let address = RemoteAddress { url, is_forwarded: true };
+            table.of(&address, ClientHost::from(Some(client.parse().unwrap()))).unwrap()
+        };
+        let known = Arc::downgrade(&of("known", "192.0.2.1"));
+        for number in 0..4 * UNUSED_ORIGINS_MAX {
+            drop(of(&format!("h{number}"), "192.0.2.2"));
+        }
+        assert!(known.upgrade().is_some());
+        assert_eq!(table.forwarded.lock().unwrap().len(), UNUSED_ORIGINS_MAX);
+    }
 
     #[tokio::test]
     async fn the_clients_of_one_host_use_a_limited_number_of_origins() {
