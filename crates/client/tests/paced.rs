@@ -189,3 +189,39 @@ async fn a_file_that_was_reopened_is_closed_although_the_lost_handle_was() {
     tokio::time::timeout(Duration::from_secs(30), closed_again).await.expect("the file stays open");
     assert_eq!(server.asked.lock().unwrap().last().unwrap().connection, 1);
 }
+
+#[tokio::test]
+async fn a_connection_whose_stream_ids_are_all_abandoned_is_replaced() {
+    const STREAM_IDS: usize = 65_535;
+    let mut is_first = true;
+    let server = Fake::start(SERVER, move |asked| match asked.connection == 0 && !is_first {
+        true => silence(),
+        false => {
+            is_first = false;
+            ok(asked, &stat_text(1))
+        }
+    })
+    .await;
+    let client = client(&[("RequestTimeout", "1000"), ("StreamTimeout", "1000")]);
+    let turn = Arc::new(Turn::default());
+    stat(&client, &server.url("a"), &turn).await.unwrap();
+    let mut abandoned: Vec<_> = (0..STREAM_IDS).map(|_| stat(&client, &server.url("a"), &turn)).collect();
+    std::future::poll_fn(|context| {
+        abandoned.iter_mut().for_each(|request| assert!(request.as_mut().poll(context).is_pending()));
+        std::task::Poll::Ready(())
+    })
+    .await;
+    turn.reaches((1 + STREAM_IDS, 1)).await;
+    drop(abandoned);
+    // The first of these find no stream id, and wait. The next one uses another connection.
+    let mut requests = tokio::task::JoinSet::new();
+    let found = loop {
+        requests.spawn(stat(&client, &server.url("a"), &Arc::default()));
+        tokio::task::yield_now().await;
+        if let Some(found) = requests.try_join_next() {
+            break found.unwrap();
+        }
+    };
+    found.unwrap();
+    assert_eq!(server.connections.load(Ordering::SeqCst), 2);
+}

@@ -18,7 +18,6 @@ use bytes::{BufMut, Bytes};
 use rawclient::{Connection, Encoded, SubmitError};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until};
-use wire::xroot::RequestCode;
 use wire::xroot::request::{Ping, Request};
 
 use super::exchange::{
@@ -41,6 +40,8 @@ const LANE_BYTES_MIN: usize = 32 * 1024;
 const RECEIVES_PER_TURN: usize = 16;
 /// Maximum number of slices in one send.
 const SLICES: usize = 32;
+/// Length of the backlog above which requests without a caller are removed from it.
+const BACKLOG_KEPT: usize = 1024;
 /// Distance of the timer when there is no deadline.
 const FAR: Duration = Duration::from_secs(3600);
 
@@ -55,6 +56,8 @@ pub(super) struct ChannelDriver {
     commands: mpsc::UnboundedReceiver<ChannelRequest>,
     /// Requests that wait for a free stream id.
     backlog: VecDeque<ChannelRequest>,
+    /// Length of the backlog at which requests without a caller are removed from it.
+    prune_at: usize,
     shared: Arc<ChannelState>,
     patience: Patience,
     blocks: DataBufferPool,
@@ -88,6 +91,7 @@ impl ChannelDriver {
             machine,
             commands,
             backlog: VecDeque::new(),
+            prune_at: BACKLOG_KEPT,
             shared,
             patience,
             blocks,
@@ -158,26 +162,31 @@ impl ChannelDriver {
     }
 
     fn submit(&mut self, command: ChannelRequest, now: Instant) {
-        if !self.backlog.is_empty() {
-            self.backlog.push_back(command);
-            return;
+        if self.backlog.is_empty() {
+            return self.make(command, now);
         }
-        self.make(command, now);
+        if self.backlog.len() >= self.prune_at {
+            self.backlog.retain(|waiting| !waiting.is_abandoned());
+            self.prune_at = (2 * self.backlog.len()).max(BACKLOG_KEPT);
+        }
+        self.backlog.push_back(command);
     }
 
     fn make(&mut self, command: ChannelRequest, now: Instant) {
         if self.machine.in_flight() >= rawclient::REQUESTS_IN_FLIGHT_MAX {
+            if self.backlog.is_empty() && self.book.is_mostly_abandoned() {
+                // Their stream ids are in use until the server answers, possibly for ever.
+                self.shared.worn.store(true, Ordering::Release);
+            }
             self.backlog.push_front(command);
             return;
         }
-        let ChannelRequest { request, payload, sink, until, pacing, answer } = command;
         // Before the check: a caller that leaves now either is found to have left, or finds the request sent.
-        let paced = pacing.map(PacedRequest::begin);
-        let is_abandoned = answer.as_ref().is_some_and(tokio::sync::oneshot::Sender::is_closed);
-        // A close is needed also if nobody waits for it.
-        if is_abandoned && request.code() != RequestCode::CLOSE {
+        let paced = command.pacing.clone().map(PacedRequest::begin);
+        if command.is_abandoned() {
             return;
         }
+        let ChannelRequest { request, payload, sink, until, answer, .. } = command;
         let bytes = payload.len().max(if let ReplySink::Block(_, most) = &sink { *most } else { 0 });
         let lane = if bytes >= LANE_BYTES_MIN && request.has_path() { self.book.idlest_lane() } else { 0 };
         let tag = self.book.add(until, sink, answer, lane, now);

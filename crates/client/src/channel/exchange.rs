@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use wire::xroot::ErrorCode;
 use wire::xroot::reply::{Redirect, StatusFrame};
+use wire::xroot::{ErrorCode, RequestCode};
 
 use super::open_reply::UnclaimedHandle;
 use crate::buffer_pool::PooledBuffer;
@@ -62,6 +62,12 @@ impl ChannelRequest {
         let until = Deadlines { answer: now, end: now };
         let (payload, sink) = (Bytes::new(), ReplySink::Body(BodyLimit::ANSWER));
         Self { request, payload, sink, until, pacing: None, answer: None }
+    }
+
+    /// Reports whether its caller has left, so that it need not be made. A close is needed all the same.
+    pub(super) fn is_abandoned(&self) -> bool {
+        let has_left = self.answer.as_ref().is_some_and(oneshot::Sender::is_closed);
+        has_left && self.request.code() != RequestCode::CLOSE
     }
 }
 

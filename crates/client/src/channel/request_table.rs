@@ -151,6 +151,14 @@ impl RequestTable {
         self.requests.is_empty()
     }
 
+    /// Reports whether nobody waits for most of the requests.
+    pub(super) fn is_mostly_abandoned(&self) -> bool {
+        let entries = self.requests.iter().map(|(_, entry)| entry);
+        let is_abandoned =
+            |entry: &&RequestEntry| entry.answer.as_ref().is_none_or(oneshot::Sender::is_closed);
+        2 * entries.filter(is_abandoned).count() > self.requests.len()
+    }
+
     /// Returns the next deadline of a request.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(at, _)| *at)
@@ -472,6 +480,23 @@ mod tests {
         let most = DRAINED_BYTES_MAX >> 20;
         assert_eq!((0..most).find(|_| late.data(&piece).is_err()), None);
         assert_eq!(late.data(&piece), Err(ConnectionLoss::TooMuch));
+    }
+
+    #[tokio::test]
+    async fn a_connection_without_callers_is_found() {
+        let mut caller = caller(ReplySink::Body(BodyLimit::ANSWER));
+        let (until, limit) = (Deadlines { answer: Instant::now(), end: Instant::now() }, BodyLimit::ANSWER);
+        let mut answers: Vec<_> = (0..4)
+            .map(|_| oneshot::channel())
+            .map(|(answer, receiver)| {
+                caller.0.add(until, ReplySink::Body(limit.clone()), Some(answer), 0, Instant::now());
+                receiver
+            })
+            .collect();
+        answers.truncate(2);
+        assert!(!caller.0.is_mostly_abandoned());
+        answers.truncate(1);
+        assert!(caller.0.is_mostly_abandoned());
     }
 
     #[tokio::test]
