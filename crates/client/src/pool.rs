@@ -280,7 +280,8 @@ impl ConnectionPool {
                 other => other,
             };
         }
-        let made = self.connect(wanted, &login, &slot).await;
+        // Boxed because this rare case would enlarge the future of each request.
+        let made = Box::pin(self.connect(wanted, &login, &slot)).await;
         let mut now = slot.now();
         match &made {
             Ok(channel) => {

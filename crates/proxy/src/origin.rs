@@ -307,7 +307,9 @@ impl OriginServer {
             turn.set_connection(connection);
             user
         });
-        let result = self.home.run(work(self.client().paced(turn.pacing()), user)).await;
+        // Boxed after the wait, so that a request in the queue takes little memory.
+        let request = Box::pin(work(self.client().paced(turn.pacing()), user));
+        let result = self.home.run(request).await;
         result.map_err(|failure| if changes && turn.is_sent() { failure.of_change() } else { failure })
     }
 }

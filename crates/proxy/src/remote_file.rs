@@ -202,6 +202,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_request_in_the_queue_takes_little_memory() {
+        let url = Url::parse("root://h//a").unwrap();
+        let origin = origin(&url);
+        let with = OpenWith::read();
+        let stat = async |client: Client, _| client.file_system(&url).stat("/a").await;
+        for bytes in [
+            size_of_val(&RemoteFile::open(origin.clone(), url.clone(), with, REQUESTER)),
+            size_of_val(&origin.run((RequestKind::Quick, REQUESTER), stat)),
+        ] {
+            assert!(bytes < 3072, "{bytes}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_file_keeps_the_place_of_its_server() {
         let server = Fake::start(SERVER, |asked| opened(asked, 1, 100)).await;
         let address = server.address;
