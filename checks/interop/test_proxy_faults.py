@@ -233,11 +233,11 @@ class Counted(Recorder):
 def test_redirects_with_tokens_open_a_limited_number_of_connections():
     with Counted() as server, Tokens(server.port) as manager, Proxy(manager.host) as proxy:
         connection = raw.Connection(proxy)
-        for _ in range(150):
+        for _ in range(250):
             connection.close(connection.open("/f"))
-        assert manager.count == 150
+        assert manager.count == 250
         # The end of a connection takes a moment to arrive.
-        assert 60 <= server.most <= 70
+        assert 120 <= server.most <= 134
 
 
 class LargeDirectory(Recorder):

@@ -170,6 +170,12 @@ impl SlotState {
         self.channel.as_ref().is_some_and(|channel| !channel.is_closed())
     }
 
+    /// Returns the session of a connection that is lost.
+    fn lost_session(&self) -> Option<SessionId> {
+        let lost = self.channel.as_ref().filter(|channel| channel.is_closed());
+        lost.and_then(|channel| channel.server().session).or(self.lost_session)
+    }
+
     /// Returns the time since which nothing uses the connection, if so.
     fn unused_since(&self) -> Option<Instant> {
         let channel = self.channel.as_ref()?;
@@ -225,13 +231,12 @@ impl ConnectionPool {
         Some(UnusedConnection { since, slot: slot.clone() })
     }
 
-    /// Connects again for later requests, also where there are connections.
+    /// Connects again for later requests, also where there are connections or attempts at one.
     pub(crate) fn forget_connections(&self) {
-        for slot in self.slots().of.values() {
-            let mut now = slot.now();
-            if now.is_connected() {
-                now.channel = None;
-            }
+        for slot in self.slots().of.values_mut() {
+            let lost_session = slot.now().lost_session();
+            let now = Mutex::new(SlotState { lost_session, ..SlotState::default() });
+            *slot = Arc::new(PoolSlot { now, ..PoolSlot::default() });
         }
     }
 
@@ -380,13 +385,12 @@ impl PoolSlot {
     fn look(&self, asked: Instant, rounds: u64, settings: &Settings) -> Option<Result<Arc<Channel>, Cause>> {
         let mut now = self.now();
         if let Some(channel) = &now.channel {
-            if channel.is_closed() {
-                now.lost_session = channel.server().session.or(now.lost_session);
-            } else if !channel.is_worn() {
+            if !channel.is_closed() && !channel.is_worn() {
                 let channel = channel.clone();
                 now.used = Some(asked);
                 return Some(Ok(channel));
             }
+            now.lost_session = now.lost_session();
             now.channel = None;
         }
         let window = Duration::from_secs(settings.stream_error_window);

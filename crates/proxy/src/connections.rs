@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const FILE_CONNECTIONS: u64 = 40;
 /// Connections for quick requests about names, and as many for slow ones.
 const NAME_CONNECTIONS: usize = 8;
-/// Maximum number of connections to one server. Some are spare, because each token in a redirect needs a
-/// connection of its own.
-pub(crate) const CONNECTIONS_MAX: usize = 64;
+/// Maximum number of connections to one server. Half of them is spare, because open files keep theirs when the
+/// server was lost for a moment, and each token in a redirect needs a connection of its own.
+pub(crate) const CONNECTIONS_MAX: usize = 128;
 
-const _: () = assert!(FILE_CONNECTIONS as usize + 2 * NAME_CONNECTIONS < CONNECTIONS_MAX);
+const _: () = assert!(2 * (FILE_CONNECTIONS as usize + 2 * NAME_CONNECTIONS) <= CONNECTIONS_MAX);
 
 /// Number of the connections for one kind of requests that a session uses at most.
 const SESSION_CONNECTIONS: usize = NAME_CONNECTIONS / 4;

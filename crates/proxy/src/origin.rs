@@ -103,7 +103,7 @@ pub(crate) struct OriginDialer {
     current: Arc<Mutex<CurrentClient>>,
 }
 
-/// The client of an origin, and the number of trips of the origin when it was created.
+/// The client of an origin, and the number of trips of the origin when its connections were begun.
 #[derive(Default)]
 struct CurrentClient {
     client: Option<Client>,
@@ -228,15 +228,12 @@ impl OriginServer {
     /// because a silent network may have swallowed them.
     pub(crate) fn client(&self) -> Client {
         let mut current = self.dialer.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let client = current.client.get_or_insert_with(|| self.dialer.limited_client()).clone();
         let trips = self.home.trips();
-        if current.trips != trips {
-            if let Some(old) = current.client.take() {
-                // Open files keep the client, and abandoned requests their turns.
-                old.forget_connections();
-            }
-            current.trips = trips;
+        if std::mem::replace(&mut current.trips, trips) != trips {
+            client.forget_connections();
         }
-        current.client.get_or_insert_with(|| self.dialer.limited_client()).clone()
+        client
     }
 
     fn places(&self) -> MutexGuard<'_, HashMap<String, Arc<OriginPlace>>> {

@@ -125,6 +125,9 @@ impl ChannelDriver {
 
     async fn turn(&mut self) -> Result<(), ConnectionLoss> {
         self.flush()?;
+        if self.is_useless() {
+            return Err(ConnectionLoss::Idle);
+        }
         self.shared.in_flight.store(self.book.len(), Ordering::Relaxed);
         let wake = self.next_wake();
         // A timer that expires too early costs less than a timer that is set for each request.
@@ -147,6 +150,14 @@ impl ChannelDriver {
             () = timer.as_mut() => self.watch()?,
         }
         Ok(())
+    }
+
+    /// Reports whether later requests use another connection, and nobody needs this one any longer.
+    fn is_useless(&self) -> bool {
+        self.shared.worn.load(Ordering::Acquire)
+            && self.shared.open_files.load(Ordering::Acquire) == 0
+            && self.backlog.iter().all(ChannelRequest::is_abandoned)
+            && self.book.is_abandoned()
     }
 
     /// Queues a request and all others that are waiting, so that they are sent as one batch.

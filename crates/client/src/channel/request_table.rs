@@ -151,12 +151,15 @@ impl RequestTable {
         self.requests.is_empty()
     }
 
+    /// Reports whether nobody waits for any of the requests.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.requests.iter().all(|(_, entry)| entry.is_abandoned())
+    }
+
     /// Reports whether nobody waits for most of the requests.
     pub(super) fn is_mostly_abandoned(&self) -> bool {
-        let entries = self.requests.iter().map(|(_, entry)| entry);
-        let is_abandoned =
-            |entry: &&RequestEntry| entry.answer.as_ref().is_none_or(oneshot::Sender::is_closed);
-        2 * entries.filter(is_abandoned).count() > self.requests.len()
+        let abandoned = self.requests.iter().filter(|(_, entry)| entry.is_abandoned());
+        2 * abandoned.count() > self.requests.len()
     }
 
     /// Returns the next deadline of a request.
@@ -283,9 +286,14 @@ impl RequestEntry {
         self.drop_unwanted();
     }
 
+    /// Reports whether nobody waits for the reply.
+    fn is_abandoned(&self) -> bool {
+        self.answer.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
     /// Drops the received data of an abandoned request.
     fn drop_unwanted(&mut self) {
-        if self.answer.as_ref().is_some_and(|answer| !answer.is_closed()) {
+        if !self.is_abandoned() {
             return;
         }
         let left = match &self.sink {
