@@ -11,11 +11,15 @@ use logical::Prepares;
 use proxy::{PrepareIds, ProxyConfig, ProxyExport, ProxyFiles};
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
+use std::time::Duration;
 use vfs::{Caller, FileSystem};
 
 /// Divisor of the limit of descriptors for the connections to the fixed origin, and for those to origins that
 /// clients name. The rest is for clients.
 const CONNECTIONS_SHARE: usize = 4;
+
+/// Time within which the name of the origin is looked up at the start.
+const LOOK_UP_TIME: Duration = Duration::from_secs(10);
 
 /// Ids of prepare requests in the form of other servers.
 struct ProxyPrepares(Prepares);
@@ -54,8 +58,18 @@ pub(crate) fn files(effective: &Effective, port: u16) -> Result<Option<Arc<dyn F
 fn is_here(host: &str, port: u16, own_port: u16) -> bool {
     // Only an address of this machine can be bound.
     let is_own = |address: IpAddr| UdpSocket::bind((address, 0)).is_ok();
-    let addresses = || dns_lookup::lookup_host(host).map(Iterator::collect::<Vec<_>>).unwrap_or_default();
-    port == own_port && addresses().into_iter().any(is_own)
+    port == own_port && addresses(host).into_iter().any(is_own)
+}
+
+/// Returns the addresses of a host, or none if the name service does not answer in time.
+fn addresses(host: &str) -> Vec<IpAddr> {
+    let (host, (answer, answered)) = (host.to_owned(), std::sync::mpsc::channel());
+    let look_up = move || {
+        let found = dns_lookup::lookup_host(&host).map(Iterator::collect::<Vec<_>>);
+        answer.send(found.unwrap_or_default()).ok();
+    };
+    let thread = std::thread::Builder::new().name("origin-name".to_owned()).spawn(look_up);
+    thread.ok().and_then(|_| answered.recv_timeout(LOOK_UP_TIME).ok()).unwrap_or_default()
 }
 
 /// Returns the configuration of a proxy.
