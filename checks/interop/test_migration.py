@@ -14,7 +14,7 @@ import pytest
 
 import peers
 import tapes
-from tools import wait_until, xrdcp, xrdfs
+from tools import scalla, wait_until, xrdcp, xrdfs
 
 # Copies $1 to $2. Before, it waits as long as there is a file `hold` beside it.
 COPY = """\
@@ -112,6 +112,23 @@ def test_a_renamed_file_is_migrated_under_its_new_name(tape, migrate, tmp_path):
         xrdfs(server, "mv", "/d/a", "/d/b").ok()
     wait_until(lambda: is_migrated(server, "d/b"))
     assert tape.content("d/b") == b"more"
+
+
+def test_an_administrator_migrates_a_file_at_once(tape, begin, tmp_path):
+    settings = (
+        f"oss.remoteroot {tape.files}\nfrm.xfr.copycmd out {tape.directory}/copy $SRC $DST\n"
+        "frm.xfr.migr.idlehold 1h\nfrm.xfr.migr.waittime 1h\n"
+    )
+    server = begin(peers.Linked(settings=settings, export="/ mig"))
+    upload(server, tmp_path, "file", b"content")
+
+    def order():
+        # A file that was changed a moment ago is left alone.
+        done = scalla("residency", "--admin-path", server.work / "admin", "migrate", "/file")
+        return done.status == 0 and is_migrated(server, "file")
+
+    wait_until(order)
+    assert tape.content("file") == b"content" and len(tape.runs()) == 1
 
 
 def test_a_failing_program_is_tried_again_with_its_reason(tape, migrate, tmp_path):

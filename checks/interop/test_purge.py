@@ -5,6 +5,7 @@ set as XRootD's tools set them."""
 
 import errno
 import hashlib
+import json
 import os
 import struct
 import subprocess
@@ -199,6 +200,34 @@ def test_an_open_counts_for_the_hold_time(tape, purged, tmp_path):  # noqa: F811
     assert "may go" in residency(server, "purge", "--dry-run", "/file").ok().out
     xrdcp(server.url("/file"), tmp_path / "target").ok()
     assert "hold time" in residency(server, "purge", "--dry-run", "/file").ok().out
+
+
+def test_an_administrator_stages_and_releases_files(tape, purged, tmp_path):  # noqa: F811
+    server = purged(f"{ALL} hold 1d")
+    tape.put("file", data(1000))
+    tape.put("other", data(1000))
+    staged = residency(server, "stage", "/file", "/other").ok()
+    assert staged.out == "will be staged  /file\nwill be staged  /other\n"
+    wait_until(lambda: names(server.tree) == ["file", "other"])
+    assert residency(server, "stage", "/file").ok().out == "is on disk already  /file\n"
+    residency(server, "pin", "/other").ok()
+    done = residency(server, "release", "/file", "/other", "/missing")
+    assert done.status == 1 and done.out == "was removed from disk (1000 bytes)  /file\n"
+    assert "/other stays: it is pinned" in done.err and "/missing: no such file" in done.err
+    assert names(server.tree) == ["other"]
+    xrdcp(server.url("/file"), tmp_path / "target").ok()
+    assert (tmp_path / "target").read_bytes() == data(1000)
+    refused = residency(server, "--json", "migrate", "/other")
+    assert refused.status == 1 and "not on an export with mig" in json.loads(refused.out)[0]["error"]
+
+
+def test_an_administrator_repeats_a_transfer_that_failed(tape, purged):  # noqa: F811
+    server = purged(f"{ALL} hold 1d")
+    assert xrdfs(server, "cat", "/file").status != 0
+    tape.put("file", b"late")
+    assert xrdfs(server, "cat", "/file").status != 0, "it is refused for hours"
+    residency(server, "stage", "/file").ok()
+    wait_until(lambda: names(server.tree) == ["file"])
 
 
 def test_a_crash_during_purges_loses_nothing(tape, purged, tmp_path):  # noqa: F811

@@ -4,7 +4,7 @@ use clap::Command;
 
 /// The name of a command, after that of its parent, and its examples. Each is one line with a
 /// description after `#`.
-const EXAMPLES: [(&str, &[&str]); 102] = [
+const EXAMPLES: [(&str, &[&str]); 105] = [
     (
         "scalla",
         &[
@@ -37,6 +37,9 @@ const EXAMPLES: [(&str, &[&str]); 102] = [
     ("residency", &["scalla residency status", "scalla residency purge --dry-run /store/run7"]),
     ("residency status", &["scalla residency status", "scalla residency status --json"]),
     ("residency queue", &["scalla residency queue", "scalla residency queue --json"]),
+    ("residency stage", &["scalla residency stage /store/run7/f1 /store/run7/f2"]),
+    ("residency migrate", &["scalla residency migrate /store/run7/f1"]),
+    ("residency release", &["scalla residency release /store/run7/f1"]),
     ("residency pin", &["scalla residency pin /store/f", "scalla residency pin --for 7d /store/f"]),
     ("residency unpin", &["scalla residency unpin /store/f"]),
     ("residency purge", &["scalla residency purge --dry-run", "scalla residency purge"]),

@@ -1,18 +1,20 @@
-//! `scalla residency`: the queue, purges and pins of a running server.
+//! `scalla residency`: the queue, transfers, purges and pins of a running server.
 
 use crate::admin::{ServerSelector, escaped, files};
+use crate::exit_status::FAILED;
 use crate::files::format::human;
-use crate::printer::out;
+use crate::printer::{err, out};
 use crate::quantity::configured_time;
 use base::shown;
 use clap::Subcommand;
-use server::admin::{AdminRequest, PinOrder, ResidencyStatus, TransferList, ask};
+use server::admin::{AdminError, AdminRequest, PinOrder, ResidencyStatus, TransferList, TransferOrder, ask};
 use std::ffi::OsString;
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Show and control which files of a running server stay on disk beside mass storage.
+/// Show and control which files of a running server are on disk beside mass storage.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ResidencyCommand {
     #[command(flatten)]
@@ -30,6 +32,24 @@ enum ResidencySubcommand {
     Status,
     /// List the transfers from and to mass storage, in the order of their addition.
     Queue,
+    /// Bring files from mass storage to the disk, even if that failed a short time ago.
+    Stage {
+        /// Logical paths.
+        #[arg(required = true)]
+        paths: Vec<OsString>,
+    },
+    /// Copy files to mass storage that it does not have in this version.
+    Migrate {
+        /// Logical paths.
+        #[arg(required = true)]
+        paths: Vec<OsString>,
+    },
+    /// Remove files from the disk that mass storage has, also if they were used a short time ago.
+    Release {
+        /// Logical paths.
+        #[arg(required = true)]
+        paths: Vec<OsString>,
+    },
     /// Pin the file at PATH, so that it is not purged.
     Pin {
         /// Logical path.
@@ -63,6 +83,18 @@ impl ResidencyCommand {
         let request = match self.command {
             ResidencySubcommand::Status => AdminRequest::ResidencyStatus {},
             ResidencySubcommand::Queue => AdminRequest::TransferQueue {},
+            ResidencySubcommand::Stage { paths } => {
+                return FileOrders { socket, json: self.json }
+                    .give(&paths, |path| AdminRequest::Transfer { path, order: TransferOrder::Stage });
+            }
+            ResidencySubcommand::Migrate { paths } => {
+                return FileOrders { socket, json: self.json }
+                    .give(&paths, |path| AdminRequest::Transfer { path, order: TransferOrder::Migrate });
+            }
+            ResidencySubcommand::Release { paths } => {
+                return FileOrders { socket, json: self.json }
+                    .give(&paths, |path| AdminRequest::Release { path });
+            }
             ResidencySubcommand::Pin { path, duration, idle } => {
                 AdminRequest::Pin { path: escaped(&path), pin: pin(duration, idle) }
             }
@@ -84,12 +116,49 @@ impl ResidencyCommand {
             AdminRequest::TransferQueue {} => out().lines(queue(&serde_json::from_value(answer)?)),
             AdminRequest::Purge {} => out().lines("a purge begins\n"),
             AdminRequest::PurgePreview { .. } => out().lines(files(&answer).unwrap_or_default()),
-            _ => {
-                let field = |name: &str| answer.get(name).and_then(serde_json::Value::as_str).unwrap_or("-");
-                out().line(format_args!("{}  {}", shown(field("state")), shown(field("path"))));
-            }
+            _ => out().line(format_args!("{}", order_line(&answer))),
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Returns the line for the answer to an order about one file.
+fn order_line(answer: &serde_json::Value) -> String {
+    let field = |name: &str| answer.get(name).and_then(serde_json::Value::as_str).unwrap_or("-");
+    format!("{}  {}", shown(field("state")), shown(field("path")))
+}
+
+/// Orders about files, one after the other.
+struct FileOrders {
+    socket: PathBuf,
+    json: bool,
+}
+
+impl FileOrders {
+    /// Gives the orders, and prints a line for each answer. A refused one does not end them, except if no
+    /// server answers.
+    fn give(&self, paths: &[OsString], order: impl Fn(String) -> AdminRequest) -> anyhow::Result<ExitCode> {
+        let mut answers = Vec::new();
+        let mut status = ExitCode::SUCCESS;
+        for path in paths.iter().map(|path| escaped(path)) {
+            match ask(&self.socket, &order(path.clone())) {
+                Ok(answer) if self.json => answers.push(answer),
+                Ok(answer) => out().line(format_args!("{}", order_line(&answer))),
+                Err(AdminError::Refused(reason)) => {
+                    status = FAILED.into();
+                    if self.json {
+                        answers.push(serde_json::json!({ "ok": false, "path": path, "error": reason }));
+                    } else {
+                        err().error(reason);
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if self.json {
+            out().json(&answers.into());
+        }
+        Ok(status)
     }
 }
 

@@ -187,12 +187,23 @@ impl Purger {
         let _ = walk_tree(self.backend.as_ref(), &self.paths.roots(), &mut search);
     }
 
+    /// Removes one file that mass storage has, also if it was used a short time ago. Returns its size in
+    /// bytes. Blocks.
+    pub fn release(&self, path: &LogicalPath) -> Result<u64, KeptReason> {
+        self.remove_unused_for(path, 0).map(|removed| removed.size)
+    }
+
     /// Removes one file if it may be removed. Blocks.
     pub(crate) fn remove(&self, path: &LogicalPath) -> Result<RemovedFile, KeptReason> {
+        self.remove_unused_for(path, self.policy.hold)
+    }
+
+    /// Removes one file that was not used for this number of seconds.
+    fn remove_unused_for(&self, path: &LogicalPath, hold: u64) -> Result<RemovedFile, KeptReason> {
         // Mass storage is asked without the lease, so that nobody waits for the answer to open the file.
-        let (_, confirmed) = self.claim(path)?;
+        let (_, confirmed) = self.claim(path, hold)?;
         self.confirm(path, confirmed)?;
-        let (file, size) = self.claim(path)?;
+        let (file, size) = self.claim(path, hold)?;
         if size != confirmed {
             return Err(KeptReason::Changed);
         }
@@ -226,8 +237,9 @@ impl Purger {
         Err(KeptReason::NotConfirmed(text))
     }
 
-    /// Returns a file that may be removed, with its size. Nobody can open it as long as this exists.
-    fn claim(&self, path: &LogicalPath) -> Result<(Box<dyn UnusedFile>, u64), KeptReason> {
+    /// Returns a file that may be removed and was not used for `hold` seconds, with its size. Nobody can
+    /// open it as long as this exists.
+    fn claim(&self, path: &LogicalPath, hold: u64) -> Result<(Box<dyn UnusedFile>, u64), KeptReason> {
         if !self.paths.of(path).purge {
             return Err(KeptReason::NotPurgeable);
         }
@@ -235,7 +247,7 @@ impl Purger {
         let file = transfers.claim_unused(path).map_err(|error| reason_of(&error))?;
         let read = || Ok((file.stat()?, PurgeAttributes::read(|name| file.attribute(name))?));
         let (metadata, attributes) = read().map_err(|error: io::Error| reason_of(&error))?;
-        match kept((path, &metadata), &attributes, self.policy.hold, seconds_since_epoch()) {
+        match kept((path, &metadata), &attributes, hold, seconds_since_epoch()) {
             Some(reason) => Err(reason),
             None if has_client_attributes(file.as_ref())? => Err(KeptReason::ClientAttributes),
             None => Ok((file, metadata.size)),
@@ -265,7 +277,7 @@ impl Purger {
 
     fn examined(&self, path: LogicalPath) -> ExaminedFile {
         let size = self.backend.stat(&path).map_or(0, |found| found.size);
-        let kept = self.claim(&path).err();
+        let kept = self.claim(&path, self.policy.hold).err();
         ExaminedFile { path, size, kept }
     }
 

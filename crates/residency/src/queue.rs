@@ -203,6 +203,24 @@ impl TransferQueue {
         })
     }
 
+    /// Ends the time for which a transfer waits, or is refused, after a failure.
+    pub fn forget_failure<S: EntryStore>(
+        &mut self,
+        store: &mut S,
+        key: &EntryKey,
+        now: u64,
+    ) -> Result<(), QueueError<S::Error>> {
+        match store.find(key)? {
+            Some(TransferEntry { state: EntryState::Failed { .. }, .. }) => store.remove(key)?,
+            Some(mut entry) if matches!(entry.state, EntryState::Queued { ready } if ready > now) => {
+                entry.state = EntryState::Queued { ready: now };
+                store.put(&entry)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
     /// Reports whether an owner may add a number of entries.
     pub fn has_places<S: EntryStore>(
         &self,

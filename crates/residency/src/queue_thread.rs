@@ -38,6 +38,8 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(crate) enum Command {
     Fetch(Submission, Waiter),
     Submit(Vec<Submission>, StageReply<()>),
+    /// As `Submit`, also if the transfer failed a short time ago.
+    Retry(Submission, StageReply<()>),
     Cancel(RequestId, StageReply<()>),
     Query(RequestId, StageReply<RequestStatus>),
     /// Adds migrations that find a place and did not fail lately. The answer is the number of migrations
@@ -65,7 +67,9 @@ impl Command {
     pub(crate) fn fail(self, error: &StageError) {
         match self {
             Self::Fetch(_, waiter) => (waiter.reply)(Err(error.clone())),
-            Self::Submit(_, reply) | Self::Cancel(_, reply) => reply(Err(error.clone())),
+            Self::Submit(_, reply) | Self::Retry(_, reply) | Self::Cancel(_, reply) => {
+                reply(Err(error.clone()));
+            }
             Self::Query(_, reply) => reply(Err(error.clone())),
             // The question is asked again.
             Self::IsWanted(_, reply) => drop(reply.send(true)),
@@ -237,10 +241,12 @@ impl QueueThread {
                 (waiter.reply)(Err(StageError::Failed(failure)));
             }
             (Command::Fetch(submission, waiter), _) => self.waiting.add(submission.key, waiter),
-            (Command::Submit(_, reply), AppliedCommand::Refused(failure)) => {
+            (Command::Submit(_, reply) | Command::Retry(_, reply), AppliedCommand::Refused(failure)) => {
                 reply(Err(StageError::Failed(failure)));
             }
-            (Command::Submit(_, reply) | Command::Cancel(_, reply), _) => reply(Ok(())),
+            (Command::Submit(_, reply) | Command::Retry(_, reply) | Command::Cancel(_, reply), _) => {
+                reply(Ok(()));
+            }
             (Command::Query(_, reply), AppliedCommand::Query(status)) => reply(Ok(status)),
             (Command::Query(_, reply), _) => reply(Ok(RequestStatus::default())),
             (Command::Migrate(_, reply), result) => {
@@ -380,6 +386,13 @@ fn apply(
             }
             for submission in submissions {
                 handled(queue.submit(store, submission, now))?;
+            }
+        }
+        Command::Retry(submission, _) => {
+            handled(queue.forget_failure(store, &submission.key, now))?;
+            let outcome = handled(queue.submit(store, submission, now))?;
+            if let Some(SubmissionOutcome::Refused(failure)) = outcome {
+                return Ok(AppliedCommand::Refused(failure));
             }
         }
         Command::Cancel(request, _) => {

@@ -186,6 +186,12 @@ impl Residency {
         self.send(Command::Submit(submissions, reply));
     }
 
+    /// Records one request, also for a transfer that failed a short time ago. `reply` is called when it
+    /// is durable.
+    pub fn retry(&self, submission: Submission, reply: StageReply<()>) {
+        self.send(Command::Retry(submission, reply));
+    }
+
     /// Cancels a request. Transfers that nobody else wants end.
     pub fn cancel(&self, request: RequestId, reply: StageReply<()>) {
         self.send(Command::Cancel(request, reply));

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use storage::faulty::{FaultRule, FaultyCall, InjectedFault};
 use storage::{
-    Backend as _, COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, Faulty, Posix,
+    Backend as _, COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, Faulty, FilePin, Posix,
 };
 
 /// Modification time of the files, in seconds since the epoch.
@@ -170,6 +170,25 @@ fn a_file_that_local_tools_renamed_or_copied_stays() {
     assert_eq!(disk.kept("/file"), None);
     assert_eq!(disk.purger(100).purge().files, 1);
     assert_eq!(disk.names(), ["copy", "new", "source"]);
+}
+
+#[test]
+fn an_administrator_releases_a_file_within_its_hold_time_and_no_other() {
+    let disk = Disk::new();
+    ["/used", "/pinned", "/local"].iter().for_each(|name| disk.copied(name, 0));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    set_times(&disk.at("/used"), i64::try_from(now.as_secs()).unwrap());
+    rustix::fs::removexattr(disk.at("/local"), COPY_TIME_ATTRIBUTE).unwrap();
+    let purger = disk.purger(0);
+    purger.set_pin(&path("/pinned"), Some(FilePin::Forever)).unwrap();
+    assert_eq!(disk.kept("/used"), Some(KeptReason::InHold));
+    assert_eq!(purger.release(&path("/used")), Ok(SIZE));
+    assert_eq!(purger.release(&path("/pinned")), Err(KeptReason::Pinned(FilePin::Forever)));
+    assert_eq!(purger.release(&path("/local")), Err(KeptReason::NoCopyTime));
+    fs::write(disk.at("/hot/file"), "").unwrap();
+    assert_eq!(purger.release(&path("/hot/file")), Err(KeptReason::NotPurgeable));
+    assert_eq!(disk.names(), ["local", "pinned"]);
+    assert_eq!(*disk.events.0.lock().unwrap(), ["removed /used"]);
 }
 
 #[test]

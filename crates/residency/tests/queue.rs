@@ -119,6 +119,28 @@ fn each_try_waits_longer_and_the_last_failure_denies_requests_for_a_time() {
 }
 
 #[test]
+fn an_administrator_ends_the_wait_after_a_failure() {
+    let (mut store, mut queue) = (MemoryStore::default(), TransferQueue::new(LIMITS));
+    let failure = CopyFailure::new(FailureReason::Temporary, "no drive");
+    let retry = |queue: &mut TransferQueue, store: &mut MemoryStore| {
+        queue.forget_failure(store, &key(0), 100).unwrap();
+        queue.submit(store, &submission(0, 2, None), 100).unwrap()
+    };
+    queue.submit(&mut store, &submission(0, 0, None), 100).unwrap();
+    // The first failure is followed by a wait, and the second one by refusals.
+    for outcome in [SubmissionOutcome::Joined, SubmissionOutcome::Queued] {
+        assert_eq!(started(&queue.start_ready(&mut store, 100).unwrap()), ["/f00"]);
+        queue.finish(&mut store, &key(0), CopyOutcome::Failed(failure.clone()), 100).unwrap();
+        assert_eq!(queue.start_ready(&mut store, 100).unwrap(), []);
+        assert_eq!(retry(&mut queue, &mut store), outcome);
+    }
+    assert_eq!(started(&queue.start_ready(&mut store, 100).unwrap()), ["/f00"]);
+    // A copy that runs goes on.
+    assert_eq!(retry(&mut queue, &mut store), SubmissionOutcome::Joined);
+    assert_eq!(queue.start_ready(&mut store, 100).unwrap(), []);
+}
+
+#[test]
 fn an_outage_ends_no_request_and_denies_no_file() {
     for reason in [FailureReason::Temporary, FailureReason::Site] {
         let (mut store, mut queue) = (MemoryStore::default(), TransferQueue::new(LIMITS));

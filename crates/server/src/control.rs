@@ -230,6 +230,8 @@ impl ControlLoop {
             | AdminRequest::ResidencyStatus {}
             | AdminRequest::TransferQueue {}
             | AdminRequest::Pin { .. }
+            | AdminRequest::Transfer { .. }
+            | AdminRequest::Release { .. }
             | AdminRequest::Purge {}
             | AdminRequest::PurgePreview { .. } => AdminResponse::failed("an order about files"),
             AdminRequest::ClusterStatus {} => self.cluster_status(),

@@ -16,7 +16,8 @@ const STOP_FILE: &str = "STOPPURGE";
 /// What a server does between its disk and mass storage.
 #[derive(Clone)]
 pub(crate) struct ServerResidency {
-    transfers: Option<ServerTransfers>,
+    /// The queue of transfers, if any export has one.
+    pub(crate) transfers: Option<ServerTransfers>,
     /// The purges, if any export has them.
     pub(crate) purge: Option<Arc<PurgeThread>>,
     queue_directory: PathBuf,

@@ -60,6 +60,18 @@ pub enum AdminRequest {
         /// The pin.
         pin: PinOrder,
     },
+    /// Copy a file from mass storage, or to it, even if that failed a short time ago.
+    Transfer {
+        /// The logical path, in the form of [`base::LogicalPath::escaped`].
+        path: String,
+        /// The direction.
+        order: TransferOrder,
+    },
+    /// Remove a file from disk that mass storage has, also if it was used a short time ago.
+    Release {
+        /// The logical path, in the form of [`base::LogicalPath::escaped`].
+        path: String,
+    },
     /// Begin a purge now.
     Purge {},
     /// List files with the reasons for which a purge keeps them.
@@ -78,6 +90,16 @@ pub enum AdminRequest {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<String>,
     },
+}
+
+/// The direction of a transfer that an administrator orders.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TransferOrder {
+    /// From mass storage.
+    Stage,
+    /// To mass storage.
+    Migrate,
 }
 
 /// How long a file is kept on disk.
@@ -320,7 +342,7 @@ pub enum AdminResponse {
     Ordered(OrderAnswer),
     /// The response to [`AdminRequest::Unfinished`] and [`AdminRequest::Checkpoints`].
     Files(FileList),
-    /// The response to [`AdminRequest::ClearUnfinished`] and [`AdminRequest::ResolveCheckpoint`].
+    /// The response to orders about one file, such as [`AdminRequest::ResolveCheckpoint`].
     Resolved {
         /// The path.
         path: String,

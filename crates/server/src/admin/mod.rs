@@ -21,7 +21,7 @@ mod socket;
 pub use client::{AdminError, LiveServer, ask, live_servers, running_servers};
 pub use message::{
     AdminFailure, AdminRequest, AdminResponse, FileList, FileState, LevelsAnswer, ListedTransfer,
-    OrderAnswer, PinOrder, ReloadAnswer, ResidencyStatus, ServerStatus, TransferList, UnreadablePath,
-    VolumeStatus,
+    OrderAnswer, PinOrder, ReloadAnswer, ResidencyStatus, ServerStatus, TransferList, TransferOrder,
+    UnreadablePath, VolumeStatus,
 };
 pub use socket::{AdminCall, AdminSocket};

@@ -3,15 +3,24 @@
 use super::repairs;
 use crate::admin::{
     AdminCall, AdminRequest, AdminResponse, FileState, ListedTransfer, PinOrder, ResidencyStatus,
-    TransferList, VolumeStatus,
+    TransferList, TransferOrder, VolumeStatus,
 };
 use crate::purging::ServerResidency;
+use crate::residency::ServerTransfers;
 use base::{LogicalPath, Owner};
 use logical::Logical;
-use residency::{EntryState, ExaminedFile, PurgeThread, TransferDirection, TransferEntry};
+use residency::{
+    EntryKey, EntryState, ExaminedFile, Priority, PurgeThread, StageError, Submission, TransferDirection,
+    TransferEntry,
+};
+use rustix::fs::FileType;
 use std::path::Path;
 use std::sync::Arc;
 use storage::FilePin;
+use tokio::sync::oneshot;
+
+/// The client and the owner of transfers that an administrator orders.
+const ADMINISTRATOR: &str = "administrator";
 
 /// Number of files in one answer.
 const FILES_MAX: usize = 1000;
@@ -32,6 +41,8 @@ pub(super) fn is_residency(request: &AdminRequest) -> bool {
         AdminRequest::TransferQueue {}
             | AdminRequest::ResidencyStatus {}
             | AdminRequest::Pin { .. }
+            | AdminRequest::Transfer { .. }
+            | AdminRequest::Release { .. }
             | AdminRequest::Purge {}
             | AdminRequest::PurgePreview { .. }
     )
@@ -49,6 +60,16 @@ pub(super) fn answer(residency: Option<&ServerResidency>, logical: Option<&Arc<L
         let work = move || drop(answer.send(transfers(&directory)));
         logical.backend().pool(&LogicalPath::root()).run_surely(Owner::SERVER, Box::new(work));
         return;
+    }
+    if let AdminRequest::Transfer { path, order } = request {
+        let transfers = residency.and_then(|residency| residency.transfers.clone());
+        let (Some(transfers), Some(logical)) = (transfers, logical.cloned()) else {
+            answer.send(AdminResponse::failed(NO_QUEUE)).ok();
+            return;
+        };
+        let pool = logical.backend().pool(&LogicalPath::root()).clone();
+        let work = move || order_transfer(&transfers, &logical, (&path, order), answer);
+        return pool.run_surely(Owner::SERVER, Box::new(work));
     }
     let purge = residency.and_then(|residency| residency.purge.clone());
     let (Some(purge), Some(logical)) = (purge, logical.cloned()) else {
@@ -77,11 +98,103 @@ pub(super) fn answer(residency: Option<&ServerResidency>, logical: Option<&Arc<L
                 }
             },
             AdminRequest::Pin { path, pin } => set_pin(&purge, &logical, &path, pin),
+            AdminRequest::Release { path } => release(&purge, &logical, &path),
             _ => status(&purge),
         };
         answer.send(response).ok();
     };
     pool.run_surely(Owner::SERVER, Box::new(work));
+}
+
+/// Adds a transfer to the queue, and answers when it is durable there, or when it is not needed.
+fn order_transfer(
+    transfers: &ServerTransfers,
+    logical: &Logical,
+    (path, order): (&str, TransferOrder),
+    answer: oneshot::Sender<AdminResponse>,
+) {
+    let path = match check_transfer(logical, path, order) {
+        Ok((path, true)) => path,
+        Ok((path, false)) => {
+            answer.send(resolved(&path, "is on disk already".to_owned())).ok();
+            return;
+        }
+        Err(error) => {
+            answer.send(AdminResponse::failed(error)).ok();
+            return;
+        }
+    };
+    let (direction, state) = match order {
+        TransferOrder::Stage => (TransferDirection::In, "will be staged"),
+        TransferOrder::Migrate => (TransferDirection::Out, "will be migrated"),
+    };
+    tracing::info!(path = %path.shown(), ?order, "an administrator ordered a transfer");
+    let submission = Submission {
+        key: EntryKey { direction, path: path.clone() },
+        priority: Priority::new(u8::MAX),
+        source: transfers.source(),
+        client: ADMINISTRATOR.into(),
+        owner: ADMINISTRATOR.into(),
+        request: None,
+    };
+    let reply = move |result: Result<(), StageError>| {
+        let response = match result {
+            Ok(()) => resolved(&path, state.to_owned()),
+            Err(error) => AdminResponse::failed(format!("{}: {error}", path.escaped())),
+        };
+        answer.send(response).ok();
+    };
+    transfers.retry(submission, Box::new(reply));
+}
+
+/// Checks whether a file can be transferred. Returns its path, and whether that is needed.
+fn check_transfer(
+    logical: &Logical,
+    path: &str,
+    order: TransferOrder,
+) -> Result<(LogicalPath, bool), String> {
+    let path = repairs::parse(path)?;
+    let (is_wanted, option) = match order {
+        TransferOrder::Stage => (logical.stages(&path), "stage"),
+        TransferOrder::Migrate => (logical.migrates(&path), "mig"),
+    };
+    if !is_wanted {
+        return Err(format!("{} is not on an export with {option}", path.escaped()));
+    }
+    match (logical.backend().stat(&path), order) {
+        (Ok(found), _) if FileType::from_raw_mode(found.mode).is_dir() => {
+            Err(format!("{} is a directory", path.escaped()))
+        }
+        (Ok(_), TransferOrder::Stage) => Ok((path, false)),
+        (Ok(_), TransferOrder::Migrate) => Ok((path, true)),
+        (Err(error), TransferOrder::Stage) if storage::is_missing(&error) => Ok((path, true)),
+        (Err(error), _) => Err(format!("{}: {}", path.escaped(), base::errno_text(&error))),
+    }
+}
+
+/// Removes a file from disk that mass storage has.
+fn release(purge: &PurgeThread, logical: &Logical, path: &str) -> AdminResponse {
+    let path = match repairs::parse(path) {
+        Ok(path) => path,
+        Err(error) => return AdminResponse::failed(error),
+    };
+    if let Some(file) = stop_file(purge) {
+        return AdminResponse::failed(format!("nothing is removed, because {file} exists"));
+    }
+    if let Err(error) = logical.backend().stat(&path) {
+        return AdminResponse::failed(format!("{}: {}", path.escaped(), base::errno_text(&error)));
+    }
+    match purge.purger().release(&path) {
+        Ok(bytes) => {
+            tracing::info!(path = %path.shown(), bytes, "an administrator released a file");
+            resolved(&path, format!("was removed from disk ({bytes} bytes)"))
+        }
+        Err(reason) => AdminResponse::failed(format!("{} stays: {reason}", path.escaped())),
+    }
+}
+
+fn resolved(path: &LogicalPath, state: String) -> AdminResponse {
+    AdminResponse::Resolved { path: path.escaped(), state }
 }
 
 fn transfers(directory: &Path) -> AdminResponse {
@@ -170,7 +283,7 @@ fn set_pin(purge: &PurgeThread, logical: &Logical, path: &str, pin: PinOrder) ->
     match purge.purger().set_pin(&path, pin) {
         Ok(()) => {
             tracing::info!(path = %path.shown(), %state, "an administrator changed a pin");
-            AdminResponse::Resolved { path: path.escaped(), state }
+            resolved(&path, state)
         }
         Err(error) => AdminResponse::failed(format!(
             "cannot change the pin of {}: {}",
