@@ -140,17 +140,22 @@ async fn a_request_whose_caller_leaves_while_it_is_sent_is_not_made() {
     assert_eq!(server.count(RequestCode::STAT), 2);
 }
 
-#[tokio::test]
-async fn a_connection_with_a_request_that_is_never_answered_is_replaced() {
+/// Starts a server that answers only the first request of its first connection.
+async fn server_that_falls_silent() -> Fake {
     let mut is_first = true;
-    let server = Fake::start(SERVER, move |asked| match asked.connection == 0 && !is_first {
+    Fake::start(SERVER, move |asked| match asked.connection == 0 && !is_first {
         true => silence(),
         false => {
             is_first = false;
             ok(asked, &stat_text(1))
         }
     })
-    .await;
+    .await
+}
+
+#[tokio::test]
+async fn a_connection_with_a_request_that_is_never_answered_is_replaced() {
+    let server = server_that_falls_silent().await;
     let (client, turn) =
         (client(&[("RequestTimeout", "40"), ("StreamTimeout", "1000")]), Arc::new(Turn::default()));
     stat(&client, &server.url("a"), &turn).await.unwrap();
@@ -194,15 +199,7 @@ async fn a_file_that_was_reopened_is_closed_although_the_lost_handle_was() {
 #[tokio::test]
 async fn a_connection_whose_stream_ids_are_all_abandoned_is_replaced() {
     const STREAM_IDS: usize = 65_535;
-    let mut is_first = true;
-    let server = Fake::start(SERVER, move |asked| match asked.connection == 0 && !is_first {
-        true => silence(),
-        false => {
-            is_first = false;
-            ok(asked, &stat_text(1))
-        }
-    })
-    .await;
+    let server = server_that_falls_silent().await;
     let client = client(&[("RequestTimeout", "1000"), ("StreamTimeout", "1000")]);
     let turn = Arc::new(Turn::default());
     stat(&client, &server.url("a"), &turn).await.unwrap();

@@ -358,6 +358,18 @@ impl PwdServerLogin {
         Ok((cipher, tag))
     }
 
+    /// Checks that a message answers the challenge of this server, and returns the user of the login.
+    fn user_of_answer(
+        &mut self,
+        main: &SutMessage<'_>,
+        challenge: &Challenge,
+        cipher: &PwdCipher,
+    ) -> Result<String, String> {
+        challenge.check_encrypted(main, cipher)?;
+        self.note_client(main)?;
+        self.user.clone().ok_or_else(|| "the user is missing".to_owned())
+    }
+
     /// Takes the hash of a password. The client can send a few, because users mistype them.
     fn take_password(
         &mut self,
@@ -369,9 +381,7 @@ impl PwdServerLogin {
     ) -> Result<ServerStep, String> {
         let main = messages::open_main(message, &cipher)?;
         let main = messages::decode_main(main.expose(), message.step)?;
-        challenge.check_encrypted(&main, &cipher)?;
-        self.note_client(&main)?;
-        let user = self.user.clone().ok_or("the user is missing")?;
+        let user = self.user_of_answer(&main, &challenge, &cipher)?;
         let Some(result) = self.check(&user, &main, now) else {
             self.stage = PwdServerStage::Credentials { cipher, challenge, passwords };
             return Ok(ServerStep::Later);
@@ -412,9 +422,7 @@ impl PwdServerLogin {
     ) -> Result<ServerStep, String> {
         let main = messages::open_main(message, &cipher)?;
         let main = messages::decode_main(main.expose(), message.step)?;
-        challenge.check_encrypted(&main, &cipher)?;
-        self.note_client(&main)?;
-        let user = self.user.clone().ok_or("the user is missing")?;
+        let user = self.user_of_answer(&main, challenge, &cipher)?;
         let failed = |reason: &str| format!("{user}: the password was not changed: {reason}");
         let credentials = main.field(CREDENTIALS).unwrap_or_default();
         match change.take(credentials).map_err(failed)? {
