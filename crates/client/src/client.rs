@@ -89,8 +89,8 @@ impl Client {
         Self::build(settings, login, credentials, Some(filter), tls, RedirectScope::Place)
     }
 
-    /// Returns this client with requests that `pacing` can hold back. Those about the files that it opens are
-    /// not, unless [`File::paced`](crate::File::paced) says so.
+    /// Returns this client with requests that `pacing` can hold back. For requests about the files that it
+    /// opens, see [`File::paced`](crate::File::paced).
     #[must_use]
     pub fn paced(&self, pacing: Arc<dyn RequestPacing>) -> Self {
         Self { state: self.state.clone(), pacing: Some(pacing) }

@@ -41,7 +41,7 @@ pub(crate) struct NameConnections {
 /// The number of requests on each connection.
 type RequestCounts = [usize; NAME_CONNECTIONS];
 
-/// The number of requests on each connection: of all, and of those who have any.
+/// The number of requests on each connection: in total, and for each session and host with a request.
 #[derive(Default)]
 struct ConnectionRequests {
     all: RequestCounts,

@@ -1,7 +1,7 @@
 //! Limits of one origin: requests that are made at once, and those that wait for a turn.
 //!
-//! Each origin has its own for names, with others for slow requests, and each of its servers for open files, so a slow server delays only
-//! its own readers. Sessions take turns, and none has more than a quarter. The sessions of one host have at most
+//! An origin has limits for quick requests about names and for slow ones. Each of its servers has limits for
+//! open files, so a slow server delays only its own readers. Sessions take turns, and none has more than a quarter. The sessions of one host have at most
 //! half, and a quarter is for sessions that have no other request.
 
 use crate::connections::NameConnection;
@@ -227,8 +227,8 @@ impl RequestLane {
     }
 }
 
-/// The turn of a request. Dropping it says that the caller has the result or has left. The turn ends when
-/// the origin also works on nothing for it any longer.
+/// The turn of a request. It is dropped when the caller has the result or has left. The turn ends when, in
+/// addition, the origin works on none of its requests.
 pub(crate) struct RequestTurn(Arc<TurnInner>);
 
 /// The turn as the client library sees it.
@@ -393,7 +393,7 @@ mod tests {
             "a quarter, and one waits"
         );
         drop(lane.enter(POLITE).await.unwrap());
-        // What was given up takes no place.
+        // Requests that were given up take no place.
         drop(waiting);
         turns.clear();
         assert_eq!(lane.counts(), (0, 0));

@@ -279,7 +279,7 @@ impl OriginServer {
         self.make(false, (kind, requester), work).await
     }
 
-    /// Makes a request that changes something. Its failure tells whether the origin may still make it.
+    /// Makes a request that changes something. Its failure tells whether the change may still happen.
     pub(crate) async fn change<T>(
         &self,
         (kind, requester): (RequestKind, Requester),

@@ -156,7 +156,7 @@ impl OriginPlace {
         &self.authority
     }
 
-    /// Reports whether the breaker is open. It is no request.
+    /// Reports whether the breaker is open.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.borrow().is_some()
     }

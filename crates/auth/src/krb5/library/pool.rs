@@ -1,8 +1,8 @@
 //! [`ContextPool`]: contexts that are kept between exchanges.
 //!
 //! A new context reads the configuration of Kerberos and finds the modules that map names, which is a large
-//! part of the cost of a login. What is checked for one exchange is not in the context: each exchange opens the
-//! key table and the replay cache.
+//! part of the cost of a login. The key table and the replay cache are not part of it: each exchange
+//! opens them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
