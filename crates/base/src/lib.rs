@@ -17,6 +17,7 @@
 //! | `host`         | [`written_ip`], [`is_private`]: addresses of hosts                        |
 //! | `identity`     | [`Identity`]: the client at the other end of a connection                |
 //! | `client_host`  | [`ClientHost`]: the key of per-host limits                               |
+//! | `id_map`       | [`IdMap`]: a map by numbers that this process counts itself              |
 //! | `nearest`      | [`nearest()`]: the known name that is closest to a misspelled one        |
 //! | `now`          | [`Now`]: the result of a call that must not block                        |
 //! | `owner`        | [`Owner`]: the key under which work is accounted to a session            |
@@ -38,6 +39,7 @@ mod escaped_path;
 mod extent;
 mod fair_share_queue;
 mod host;
+mod id_map;
 mod identity;
 mod nearest;
 mod now;
@@ -59,6 +61,7 @@ pub use escaped_path::EscapeError;
 pub use extent::{CopyRange, Extent, ReadPiece};
 pub use fair_share_queue::FairShareQueue;
 pub use host::{is_private, meant_ip, written_ip};
+pub use id_map::{IdHasher, IdMap};
 pub use identity::{Identity, LoginNames, NAME_BYTES_MAX};
 pub use nearest::nearest;
 pub use now::Now;

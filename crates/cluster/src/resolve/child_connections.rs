@@ -3,8 +3,9 @@
 //! The cell holds the state of each child as clients need it. This record holds the times at which
 //! that state ends by itself.
 
-use std::collections::HashMap;
 use std::time::Duration;
+
+use base::IdMap;
 
 use super::limits::{ANNOUNCED, EXPECTED_BACK};
 use crate::cell::{Cell, CellChild, Newness};
@@ -27,14 +28,14 @@ pub(super) struct ChildConnections {
     /// The time until which files wait that each child with [`Newness::Announced`] would get.
     announced: Vec<(Duration, Slot)>,
     /// The connections of the children, as reported by the tree.
-    links: HashMap<Slot, AttachedChild>,
+    links: IdMap<Slot, AttachedChild>,
     /// The quorum of children is present, as reported by the driver.
     pub(super) has_quorum: bool,
 }
 
 impl ChildConnections {
     pub(super) fn new(has_quorum: bool) -> Self {
-        Self { expected: Vec::new(), announced: Vec::new(), links: HashMap::new(), has_quorum }
+        Self { expected: Vec::new(), announced: Vec::new(), links: IdMap::default(), has_quorum }
     }
 
     /// Records the connection of a child. Reports whether it changed.

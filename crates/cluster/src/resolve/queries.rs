@@ -11,6 +11,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::IdMap;
 use slab::Slab;
 
 use super::select::Question;
@@ -130,11 +131,11 @@ pub(super) struct Queries {
     /// Empty lists of waiting requests.
     spare: Vec<VecDeque<QueryWaiter>>,
     /// The query of each waiting request.
-    by_token: HashMap<RequestToken, usize>,
+    by_token: IdMap<RequestToken, usize>,
     /// The queries to which each child has not replied.
-    by_slot: HashMap<Slot, QuerySet>,
+    by_slot: IdMap<Slot, QuerySet>,
     /// Queries of lost children that are not settled yet.
-    lost: HashMap<Slot, QuerySet>,
+    lost: IdMap<Slot, QuerySet>,
     waiters: usize,
     /// Bytes of the paths in `by_path`.
     bytes: usize,

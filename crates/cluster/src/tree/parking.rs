@@ -4,8 +4,10 @@
 //! appears a moment later costs it nothing, while a refusal costs it a pause of 9 s. Source: cms
 //! protocol 3, sections 2.1 and 3.2.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+use base::IdMap;
 
 use super::connection_id::ConnectionId;
 use super::limits::{PARK, PARKED_MAX, PARKED_NOTICE};
@@ -26,7 +28,7 @@ pub(super) struct Parked {
 #[derive(Debug, Default)]
 pub(super) struct Parking {
     parked: BTreeMap<u64, Parked>,
-    by_link: HashMap<ConnectionId, u64>,
+    by_link: IdMap<ConnectionId, u64>,
     /// Notices for own nodes, and expiries for all: times with the tickets, oldest first.
     notices: std::collections::VecDeque<(Duration, u64)>,
     next: u64,

@@ -4,9 +4,10 @@
 //! order.
 
 use super::pending_order::PendingOrder;
+use base::IdMap;
 use cluster::tree::ConnectionId;
 use cluster::{ClusterAnswer, LocateFlags, RequestToken, SelectOptions, Slot};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::Caller;
@@ -84,7 +85,7 @@ pub(super) struct PendingRequests {
     /// with the tokens.
     unanswered_redirectors: BTreeMap<u64, Duration>,
     /// The tokens of each connection.
-    by_link: HashMap<ConnectionId, BTreeSet<u64>>,
+    by_link: IdMap<ConnectionId, BTreeSet<u64>>,
     /// The last request of a client that was checked.
     checked: u64,
 }

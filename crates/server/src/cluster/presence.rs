@@ -4,10 +4,10 @@
 //! The children are recorded on disk. After a restart those that have not returned are away,
 //! because a client that takes their files for missing could delete other copies.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use base::IdMap;
 use cluster::tree::{ChildChange, ClusterMember, Members};
 use cluster::{CELL_SLOTS, Slot};
 use session::LiveValue;
@@ -50,9 +50,9 @@ impl Seated {
 pub(super) struct ChildPresence {
     /// The last address of each node that joined, by the number of the node; the latest is last.
     addresses: Vec<(u64, String)>,
-    seats: HashMap<Slot, Seated>,
+    seats: IdMap<Slot, Seated>,
     /// The number of names that each child listed when it joined.
-    names: HashMap<Slot, u64>,
+    names: IdMap<Slot, u64>,
     /// Lost children without a slot, and the time until which they count as away.
     unseated: Vec<(Seated, Duration)>,
     /// The children that are expected and disconnected, as they are reported to clients.
@@ -76,8 +76,8 @@ impl ChildPresence {
         report.set(UNKNOWN.to_owned());
         Self {
             addresses: Vec::new(),
-            seats: HashMap::new(),
-            names: HashMap::new(),
+            seats: IdMap::default(),
+            names: IdMap::default(),
             unseated: earlier.map(|child| (child, now + AWAY_TIME)).collect(),
             report,
             reported: UNKNOWN.to_owned(),

@@ -10,13 +10,13 @@ use super::problem_log::ProblemLog;
 use super::settings::Settings;
 use super::state_files::NodeStateFiles;
 use super::turn_clock::{ClusterTurn, TurnClock};
-use base::Clock;
+use base::{Clock, IdMap};
 use cluster::tree::{
     self, Address, ChildChange, ClusterMember, ClusterNode, ConnectionId, Extensions, LoginRefusal,
     NodeAction, NodeEvent, NodeMessage, Notice, PeerAddress,
 };
 use cluster::{Interface, OwnHost, Slot, SlotMask};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub(super) struct TreeDriver {
     settings: Rc<Settings>,
     own_host: OwnHost,
     clock: TurnClock,
-    connections: HashMap<ConnectionId, NodeConnection>,
+    connections: IdMap<ConnectionId, NodeConnection>,
     problem_log: ProblemLog,
     /// State kept on disk for the next start.
     records: NodeStateFiles,
@@ -75,7 +75,7 @@ impl TreeDriver {
             settings,
             own_host,
             clock: TurnClock::new(clock),
-            connections: HashMap::new(),
+            connections: IdMap::default(),
             problem_log: ProblemLog::default(),
             records,
             accepted: 0,

@@ -1,6 +1,6 @@
 //! The connections of children, alternates and waiting logins, and the ways in which they end.
 
-use std::collections::HashMap;
+use base::IdMap;
 
 use super::super::action::{NodeAction, Notice, RefusalReason};
 use super::super::address::Address;
@@ -24,7 +24,7 @@ pub(super) enum ConnectionRole {
 /// The connections of nodes, by role.
 #[derive(Debug, Default)]
 pub(super) struct NodeConnections {
-    roles: HashMap<ConnectionId, ConnectionRole>,
+    roles: IdMap<ConnectionId, ConnectionRole>,
 }
 
 impl NodeConnections {

@@ -29,9 +29,9 @@ mod resets;
 mod seating;
 mod service;
 
-use std::collections::HashMap;
 use std::time::Duration;
 
+use base::IdMap;
 pub use reporter::Totals;
 
 use super::action::{ChildChange, NodeAction, Notice};
@@ -80,7 +80,7 @@ pub struct Members {
     orders: NodeOrders,
     /// Children that a cell below has accepted although their connection here appears to be up,
     /// with the time since then.
-    elsewhere: HashMap<Slot, Duration>,
+    elsewhere: IdMap<Slot, Duration>,
     reporter: Reporter,
     resets: Resets,
     standing: RootDistance,
@@ -101,7 +101,7 @@ impl Members {
             liveness: Liveness::new(&settings),
             service: CellService::new(&settings, now),
             orders: NodeOrders::default(),
-            elsewhere: HashMap::new(),
+            elsewhere: IdMap::default(),
             reporter: Reporter::new(alone),
             resets: Resets::default(),
             standing: if alone { RootDistance::Alone(now) } else { RootDistance::Near },

@@ -5,8 +5,9 @@
 //! followed. Bursts, as of a supervisor whose children join, are followed at once; further resets
 //! are merged.
 
-use std::collections::HashMap;
 use std::time::Duration;
+
+use base::IdMap;
 
 use crate::Slot;
 
@@ -15,7 +16,7 @@ use super::super::limits::{RESET_BURST, RESET_PAUSE};
 /// The resets of each child.
 #[derive(Debug, Default)]
 pub(super) struct Resets {
-    slots: HashMap<Slot, Spent>,
+    slots: IdMap<Slot, Spent>,
 }
 
 #[derive(Debug, Default)]
