@@ -58,13 +58,10 @@ def pytest_generate_tests(metafunc):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Appends the end of the servers' logs to a failure."""
+    """Appends to a failure whether the servers still run, and the ends of their logs."""
     report = yield
     if report.when == "call" and report.failed:
-        for name, value in getattr(item, "funcargs", {}).items():
-            if isinstance(value, peers.Server) and value.log.is_file():
-                end = value.log.read_text(errors="replace").splitlines()[-20:]
-                report.sections.append((f"log of {name} ({value.kind})", "\n".join(end)))
+        report.sections.extend(peers.describe_all())
     return report
 
 

@@ -17,6 +17,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import weakref
 from pathlib import Path
 
 import refusal
@@ -149,6 +150,18 @@ def environment(**more):
     return {name: value for name, value in kept.items() if value is not None}
 
 
+# All servers that exist, for the report about a failure.
+_existing = weakref.WeakSet()
+
+
+def describe_all():
+    """Returns a pair of title and text for each server that was started and not removed: whether
+    it still runs, and the end of its log."""
+    started = [server for server in _existing if server.process is not None and server.log.is_file()]
+    return [(f"{server.kind} at port {server.port}: {server.state()}",
+             "\n".join(server.log.read_text(errors="replace").splitlines()[-20:])) for server in started]
+
+
 class Server:
     """One running server. `tree` is served as `/`."""
 
@@ -176,6 +189,7 @@ class Server:
         self.variables = variables or {}
         self.process = None
         self.port = None
+        _existing.add(self)
 
     def configuration(self):
         """Returns the lines that both programs read."""
@@ -231,6 +245,13 @@ class Server:
 
     def alive(self):
         return self.process is not None and self.process.poll() is None
+
+    def state(self):
+        """Returns a word for people: that it runs, or how it ended."""
+        status = self.process.poll()
+        if status is None:
+            return "runs"
+        return f"ended by signal {-status}" if status < 0 else f"ended with status {status}"
 
     def kill(self, number=signal.SIGKILL):
         """Kills its whole process group, like a crash."""
