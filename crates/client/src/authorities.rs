@@ -59,5 +59,17 @@ mod tests {
         assert_eq!(found.crl_level, CrlLevel::Require);
         assert!(of(&[("XrdSecGSICRLCHECK", "always")]).unwrap_err().contains("XrdSecGSICRLCHECK=always"));
         assert!(of(&[("XrdSecGSICACHECK", "3")]).is_err());
+        let found = of(&[
+            ("XrdSecGSICACHECK", "2"),
+            ("XrdSecGSICRLCHECK", "0"),
+            ("XrdSecGSICRLDIR", "/lists,/more"),
+            ("XrdSecGSICRLEXT", ".crl"),
+        ])
+        .unwrap();
+        assert_eq!(found.authority_level, AuthorityLevel::Full);
+        assert_eq!(found.crl_level, CrlLevel::Ignore);
+        assert_eq!(found.crl_directories, [PathBuf::from("/lists"), PathBuf::from("/more")]);
+        assert_eq!(found.crl_extension, ".crl");
+        assert_eq!(found.directories, GridTrustSettings::default().directories);
     }
 }

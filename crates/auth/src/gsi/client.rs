@@ -535,3 +535,6 @@ fn choose_digest(message: &SutMessage<'_>) -> Result<String, ClientAuthError> {
     let digest = list.split(':').find(|name| DIGESTS.contains(name));
     digest.map(str::to_owned).ok_or_else(|| violation(format!("the server offers only the digests {list}")))
 }
+
+#[cfg(test)]
+mod tests;
