@@ -1,6 +1,9 @@
-//! The expiry of certificates: the warnings before it, each logged once.
+//! The expiry of certificates: the warnings before it, each logged once, and the time left in statistics.
 
+use crate::tls::ServerTls;
+use session::LoginPolicy;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -34,6 +37,28 @@ impl ExpiryProblem {
         };
         Some(Self { has_expired: left.is_zero(), text })
     }
+}
+
+/// Returns the list of the certificates in force, for statistics. `None` if there are none.
+pub(crate) fn list_certificates(
+    login: Option<&Arc<LoginPolicy>>,
+    tls: Option<&Arc<ServerTls>>,
+) -> Option<xroot::ListCertificates> {
+    let of_protocols = login.map(|login| login.protocols()).unwrap_or_default();
+    let protocols: Vec<_> =
+        of_protocols.iter().filter(|protocol| protocol.certificate().is_some()).cloned().collect();
+    if protocols.is_empty() && tls.is_none() {
+        return None;
+    }
+    let tls = tls.cloned();
+    Some(xroot::ListCertificates(Arc::new(move || {
+        let of =
+            |protocol: &str, expires| xroot::CertificateExpiry { protocol: protocol.to_owned(), expires };
+        let of_tls = tls.iter().map(|tls| of("tls", tls.expires()));
+        let of_logins =
+            protocols.iter().filter_map(|protocol| Some(of(protocol.id(), protocol.certificate()?.expires)));
+        of_tls.chain(of_logins).collect()
+    })))
 }
 
 /// The warnings about the certificate of one file.

@@ -9,6 +9,7 @@ use crate::assembly;
 use crate::authorization::{LoadedAuthorization, PolicyRefresh, ServerAuthorization};
 use crate::cluster::{self, ClusterThread};
 use crate::error::StartError;
+use crate::expiry;
 use crate::exported_files;
 use crate::login;
 use crate::multi_user;
@@ -407,6 +408,7 @@ fn protect(
         login::encrypt(login.map(|login| &*login.policy), door);
         renewals.1 = Some(tls.watch(supervisor).map_err(thread)?);
     }
+    door.certificates = expiry::list_certificates(login.map(|login| &login.policy), tls);
     Ok(renewals)
 }
 

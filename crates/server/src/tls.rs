@@ -207,6 +207,11 @@ impl ServerTls {
         format!("certificate for {names}, {days} days left{refused}{}", state.refused)
     }
 
+    /// Returns the end of the validity of the certificate in force.
+    pub(crate) fn expires(&self) -> SystemTime {
+        self.state_now().certificate.not_after()
+    }
+
     /// Returns the file of the certificate if clients must trust it directly.
     pub(crate) fn self_signed(&self) -> Option<&Path> {
         let state = self.state_now();

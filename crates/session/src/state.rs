@@ -65,6 +65,11 @@ impl Session {
         self.client.is_authenticating()
     }
 
+    /// Reports whether the client has authenticated by another protocol than that of its host.
+    pub fn is_authenticated(&self) -> bool {
+        self.client.caller.entity().is_some_and(|entity| &*entity.protocol != auth::host::HOST)
+    }
+
     /// Reports whether the control connection is encrypted, or switches after its output.
     pub fn is_tls(&self) -> bool {
         self.client.is_tls()

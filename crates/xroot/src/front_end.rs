@@ -2,7 +2,9 @@
 
 use crate::failures::Failures;
 use crate::registry::Registry;
-use crate::stats::{ConnectionCounts, CountOpenFiles, Identification, LoopStats, Totals, xml};
+use crate::stats::{
+    ConnectionCounts, CountOpenFiles, Identification, ListCertificates, LoopStats, Totals, xml,
+};
 use crate::{
     ARGUMENT_SECONDS_MAX, MEMORY_BYTES, MEMORY_BYTES_MIN, SESSION_ARGUMENT_BYTES_MAX, SESSION_BYTES_FREE,
     SESSION_BYTES_MAX, SESSION_REQUEST_BYTES_MAX, STALLED_SECONDS_MAX,
@@ -77,6 +79,8 @@ pub struct Config {
     pub identification: Identification,
     /// Counts open files for statistics; `None` for a redirector.
     pub open_files: Option<CountOpenFiles>,
+    /// The certificates of the server, for statistics; `None` if it has none.
+    pub certificates: Option<ListCertificates>,
     /// Logs each login.
     pub log_logins: bool,
     /// Logs the end of each session that had logged in.
@@ -99,6 +103,7 @@ impl Default for Config {
             sendfile: true,
             identification: Identification::default(),
             open_files: None,
+            certificates: None,
             log_logins: true,
             log_disconnects: true,
         }
@@ -161,8 +166,10 @@ impl FrontEnd {
 
     pub(crate) fn statistics(&self, selection: &str) -> String {
         let open_files = self.config.open_files.as_ref().map(|CountOpenFiles(count)| count());
-        let who = &self.config.identification;
-        xml(who, self.started, &self.totals(), &self.attendance, open_files, selection)
+        let certificates = self.config.certificates.as_ref().map(|ListCertificates(list)| list());
+        let (who, totals) = (&self.config.identification, self.totals());
+        let certificates = certificates.unwrap_or_default();
+        xml(who, self.started, &totals, &self.attendance, open_files, &certificates, selection)
     }
 
     pub(crate) fn new_session(&self, peer: SocketAddr) -> Session {

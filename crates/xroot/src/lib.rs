@@ -63,4 +63,4 @@ mod vector_read;
 pub use door::XrootDoor;
 pub use front_end::{Config, LoginPool, PeerNames};
 pub use limits::*;
-pub use stats::{CountOpenFiles, Identification, OpenFiles, Totals};
+pub use stats::{CertificateExpiry, CountOpenFiles, Identification, ListCertificates, OpenFiles, Totals};

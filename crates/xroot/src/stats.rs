@@ -43,6 +43,8 @@ counters! {
     disconnections,
     /// Logins.
     logins,
+    /// Logins of clients that have authenticated.
+    authenticated,
     /// Refused attempts to authenticate.
     refused_logins,
     /// TLS handshakes that failed.
@@ -182,6 +184,25 @@ impl std::fmt::Debug for CountOpenFiles {
     }
 }
 
+/// A certificate of the server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CertificateExpiry {
+    /// The protocol that uses it: `tls` or an authentication protocol.
+    pub protocol: String,
+    /// The end of its validity.
+    pub expires: SystemTime,
+}
+
+/// Returns the certificates in force.
+#[derive(Clone)]
+pub struct ListCertificates(pub Arc<dyn Fn() -> Vec<CertificateExpiry> + Send + Sync>);
+
+impl std::fmt::Debug for ListCertificates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ListCertificates")
+    }
+}
+
 fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
@@ -210,6 +231,7 @@ pub(crate) fn xml(
     totals: &Totals,
     attendance: &ConnectionCounts,
     open_files: Option<OpenFiles>,
+    certificates: &[CertificateExpiry],
     selection: &str,
 ) -> String {
     let wants = |letter: char| selection.contains(letter) || selection.contains('a');
@@ -256,9 +278,24 @@ pub(crate) fn xml(
                  <opp>{pending}</opp></stats>"
             );
         }
+        lifetimes(&mut text, certificates, now);
     }
     text.push_str("</statistics>");
     text
+}
+
+/// Appends the section about certificates of the server: the seconds for which each is still valid. It
+/// has no files, because every client may query statistics.
+fn lifetimes(text: &mut String, certificates: &[CertificateExpiry], now: u64) {
+    if certificates.is_empty() {
+        return;
+    }
+    let _ = write!(text, "<stats id=\"certs\"><num>{}</num>", certificates.len());
+    for CertificateExpiry { protocol, expires } in certificates {
+        let left = seconds(*expires).saturating_sub(now);
+        let _ = write!(text, "<{protocol}><left>{left}</left></{protocol}>");
+    }
+    text.push_str("</stats>");
 }
 
 /// Appends the section about the protocol.
@@ -273,7 +310,7 @@ fn operations(text: &mut String, totals: &Totals) {
         text,
         "<stats id=\"xrootd\"><num>{}</num><ops><open>{}</open><rf>0</rf><rd>{}</rd><pr>{}</pr><rv>{}</rv><rs>{}</rs>\
          <wv>{}</wv><ws>{}</ws><wr>{}</wr><sync>{}</sync><getf>0</getf><putf>0</putf><misc>{}</misc></ops>\
-         <lgn><num>{}</num><af>0</af><au>0</au><ua>{}</ua></lgn></stats>",
+         <lgn><num>{}</num><af>{}</af><au>{}</au><ua>{}</ua></lgn></stats>",
         totals.connections,
         totals.opens,
         totals.reads,
@@ -286,7 +323,9 @@ fn operations(text: &mut String, totals: &Totals) {
         totals.syncs,
         totals.requests.saturating_sub(counted),
         totals.logins,
-        totals.logins
+        totals.refused_logins,
+        totals.authenticated,
+        totals.logins.saturating_sub(totals.authenticated)
     );
 }
 
@@ -298,7 +337,7 @@ mod tests {
     fn only_selected_sections_are_reported() {
         let who = Identification { host: "h".into(), port: 1, ..Identification::default() };
         let text = |selection: &str| {
-            xml(&who, UNIX_EPOCH, &Totals::default(), &ConnectionCounts::default(), None, selection)
+            xml(&who, UNIX_EPOCH, &Totals::default(), &ConnectionCounts::default(), None, &[], selection)
         };
         assert!(text("i").contains("id=\"info\"") && !text("i").contains("id=\"link\""));
         assert!(text("a").contains("id=\"info\"") && text("a").contains("id=\"link\""));
@@ -310,7 +349,15 @@ mod tests {
         let who = Identification::default();
         let open = OpenFiles { for_reading: 3, for_writing: 2, pending: 1 };
         let text = |open_files, selection: &str| {
-            xml(&who, UNIX_EPOCH, &Totals::default(), &ConnectionCounts::default(), open_files, selection)
+            xml(
+                &who,
+                UNIX_EPOCH,
+                &Totals::default(),
+                &ConnectionCounts::default(),
+                open_files,
+                &[],
+                selection,
+            )
         };
         let part = "<stats id=\"ofs\"><role>server</role><opr>3</opr><opw>2</opw><opp>1</opp></stats>";
         assert!(text(Some(open), "p").contains(part));
@@ -318,10 +365,29 @@ mod tests {
     }
 
     #[test]
+    fn logins_and_certificates_are_in_the_section_of_the_protocol() {
+        let who = Identification::default();
+        let totals = Totals { logins: 5, authenticated: 3, refused_logins: 7, ..Totals::default() };
+        let left = |seconds: u64| SystemTime::now() + std::time::Duration::from_secs(seconds);
+        let of = |protocol: &str, expires| CertificateExpiry { protocol: protocol.to_owned(), expires };
+        let certificates = [of("tls", left(86_400)), of("gsi", UNIX_EPOCH)];
+        let text = |certificates: &[CertificateExpiry], selection: &str| {
+            xml(&who, UNIX_EPOCH, &totals, &ConnectionCounts::default(), None, certificates, selection)
+        };
+        let found = text(&certificates, "p");
+        assert!(found.contains("<lgn><num>5</num><af>7</af><au>3</au><ua>2</ua></lgn>"), "{found}");
+        let shown =
+            |seconds: u64| format!("<stats id=\"certs\"><num>2</num><tls><left>{seconds}</left></tls>");
+        assert!(found.contains(&shown(86_400)) || found.contains(&shown(86_399)), "{found}");
+        assert!(found.contains("<gsi><left>0</left></gsi></stats>"), "{found}");
+        assert!(!text(&[], "a").contains("certs") && !text(&certificates, "l").contains("certs"));
+    }
+
+    #[test]
     fn names_are_escaped() {
         let who =
             Identification { instance: "a<b".into(), site: "\"&'>".into(), ..Identification::default() };
-        let text = xml(&who, UNIX_EPOCH, &Totals::default(), &ConnectionCounts::default(), None, "i");
+        let text = xml(&who, UNIX_EPOCH, &Totals::default(), &ConnectionCounts::default(), None, &[], "i");
         assert!(text.contains("ins=\"a&lt;b\"") && text.contains("<name>a&lt;b</name>"), "{text}");
         assert!(text.contains("site=\"&quot;&amp;&apos;&gt;\">"), "{text}");
     }

@@ -95,6 +95,7 @@ fn a_client_authenticates_and_reads() {
     let handle = client.open("/f", READING);
     assert_eq!(client.read(handle, 0, 100), b"content");
     assert_eq!((server.totals().logins, server.totals().refused_logins), (1, 1));
+    assert_eq!(server.totals().authenticated, 1);
     let identity = server.door.clients().pop().unwrap();
     assert_eq!((identity.protocol(), identity.user()), ("unix", "tester"));
 }

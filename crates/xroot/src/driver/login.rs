@@ -62,6 +62,7 @@ impl LoginSteps<'_> {
         if !was_active && session.is_active() {
             self.rare.login.since = None;
             hub.stats.logins.add(1);
+            hub.stats.authenticated.add(u64::from(session.is_authenticated()));
             hub.shared.registry.logged_in(session.id(), session.caller());
             *self.logged_in = true;
             session_log::log_login(session.caller(), hub.shared.config.log_logins);
