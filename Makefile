@@ -4,7 +4,7 @@
 #   make test    everything that must hold before a change is taken
 #   make bench   our server against the real xrootd, load by load; BENCH="--quick --only read" passes options, BENCH=--write-docs
 #                puts the last results into docs/performance.md
-#   make fuzz    every fuzz target, for FUZZ_MINUTES in all (40: on two cores ten minutes for each)
+#   make fuzz    every fuzz target, for FUZZ_MINUTES in all (125: on two cores ten minutes for each)
 #   make abuse   hostile clients of all kinds against the release binary, beside a well-behaved one; ABUSE="--quick" or names of
 #                campaigns choose among them
 #   make soak    a cluster under real clients and ours, its nodes killed one after the other, for SOAK_MINUTES (30), its memory and
@@ -19,7 +19,7 @@
 #                and as many histories of locations that end, orders of strangers, crowds and work queues
 #   make peers   installs the real programs and the Python client that the tests run against (part of `make test`)
 
-FUZZ_MINUTES ?= 40
+FUZZ_MINUTES ?= 125
 SEEDS ?= 10000
 SOAK_MINUTES ?= 30
 SEQUENCES ?= 10000

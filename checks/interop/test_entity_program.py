@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import grid
+import keytabs
 import peers
 from codes import Exit
 from tools import XRDFS, run, scalla, wait_until
@@ -113,3 +114,17 @@ def test_check_shows_the_identity_by_the_program(serve, directory):
             root = check(*alice, prefix=()).fails(Exit.FAILED, "root does not run it")
             assert "logs in" not in root.out
         check("bob", "/own/f", "read", "--protocol", "krb5").fails(Exit.USAGE, "no sec.protocol krb5")
+
+
+@pytest.mark.parametrize("real", [True, False])
+@pytest.mark.parametrize("variable", ["XrdSecSSSKT", "XrdSecsssKT"])
+def test_the_environment_of_a_client_names_its_key_table_and_endorsements(serve, directory, tmp_path, real, variable):
+    (directory / "map").write_text('echo "$ENTITY_NAME is endorsed: $ENTITY_ENDORSEMENTS"; exit 1\n')
+    table = peers.give(keytabs.add(directory / "server.keytab", name="all", user="allusers", group="usrgroup"))
+    own = tmp_path / "own.keytab"
+    own.write_text(table.read_text())
+    own.chmod(0o600)
+    server = serve(settings=settings(directory, f"xrootd.seclib default\nsec.protocol sss -s {table}"))
+    environment = {variable: str(own), "XrdSecsssENDORSEMENT": "by-the-lab", "XrdSecPROTOCOL": "sss"}
+    assert not may_read(server, "visitors", real, **environment)
+    wait_until(lambda: "is endorsed: by-the-lab" in server.output())

@@ -207,6 +207,23 @@ def test_errors_of_the_issuer_file_have_lines(issuer, tmp_path):
         server.remove()
 
 
+def test_map_rules_that_never_apply_are_found(issuer):
+    server = trees(peers.Ours, issuer)
+    try:
+        rules = [{"result": "everybody"}, {"result": "alice", "sub": "alice"}]
+        peers.place(server.work / "map", json.dumps(rules).encode())
+        file = server.work / "issuers"
+        peers.place(file, file.read_bytes() + f"name_mapfile = {server.work}/map\n".encode())
+        with server:
+            config = server.work / "scalla.cfg"
+            found = scalla("config", "check", config)
+            assert f"{file}:8:1: warning: {server.work}/map: rule 2 never applies, because rule 1 holds" in found.all
+            peers.place(server.work / "map", json.dumps(rules[::-1]).encode())
+            assert "never applies" not in scalla("config", "check", config).all
+    finally:
+        server.remove()
+
+
 def test_issuers_are_renewed_by_a_reload(issuer):
     with trees(peers.Ours, issuer) as server:
         token = issuer.token(scope="storage.read:/")

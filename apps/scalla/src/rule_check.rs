@@ -3,7 +3,7 @@
 
 use auth::access::{AccessDatabase, AuthdbCheck, AuthdbError, AuthdbProblem};
 use auth::macaroons::MacaroonSecret;
-use auth::tokens::{IssuerFile, IssuerFileError};
+use auth::tokens::{IssuerFile, IssuerFileError, IssuerFileProblem};
 use config::{ConfigReport, Effective, Origin, Position, ProblemKind};
 use std::path::Path;
 
@@ -59,14 +59,17 @@ fn check_secret(file: &Path, origin: &Origin, report: &mut ConfigReport) {
 
 /// Adds the problems of an issuer file.
 fn check_issuers(file: &Path, origin: &Origin, report: &mut ConfigReport) {
+    let mut add = |kind, path: &Path, problems: &[IssuerFileProblem]| {
+        let file: std::sync::Arc<str> = path.display().to_string().into();
+        for problem in problems {
+            let position = Position { file: file.clone(), line: problem.line, column: 1 };
+            report.add(kind, Origin::File(position), problem.what.clone(), "");
+        }
+    };
     match IssuerFile::load(file, AuthdbCheck::ForOwner) {
-        Ok(_) => {}
+        Ok(file) => add(ProblemKind::Doubtful, &file.path, &file.warnings),
         Err(IssuerFileError::Invalid { path, problems }) => {
-            let file: std::sync::Arc<str> = path.display().to_string().into();
-            for problem in problems {
-                let position = Position { file: file.clone(), line: problem.line, column: 1 };
-                report.add(ProblemKind::Contradiction, Origin::File(position), problem.what, "");
-            }
+            add(ProblemKind::Contradiction, &path, &problems);
         }
         Err(error) => {
             let allowed = "name a readable file with config=, which only its owner may write";

@@ -238,6 +238,44 @@ fn faults_have_a_position() {
 }
 
 #[test]
+fn bindings_that_never_apply_are_reported() {
+    let head = "xrootd.seclib default\nsec.protocol unix\n";
+    let warnings = |bindings: &str| -> Vec<String> {
+        let loaded = read(&format!("{head}{bindings}"));
+        loaded.report.to_string().lines().filter(|line| line.contains("never")).map(str::to_owned).collect()
+    };
+    for (bindings, hidden) in [
+        ("sec.protbind *.example.org unix\nsec.protbind h.Example.org none\n", "h.example.org"),
+        ("sec.protbind *.example.org unix\nsec.protbind *.a.example.org none\n", "*.a.example.org"),
+        ("sec.protbind farm* unix\nsec.protbind farm1*.example.org none\n", "farm1*.example.org"),
+        ("sec.protbind 192.0.* unix\nsec.protbind 192.0.2.7 none\n", "192.0.2.7"),
+    ] {
+        let found = warnings(bindings);
+        let text = format!("f:4:1: warning: sec.protbind: '{hidden}' never applies, because '");
+        assert!(found.len() == 1 && found[0].starts_with(&text), "{bindings}: {found:?}");
+        assert!(found[0].ends_with("(f:3:1) covers it; move it before that line, or remove it"), "{found:?}");
+    }
+    for bindings in [
+        // The narrow one first.
+        "sec.protbind h.example.org none\nsec.protbind *.example.org unix\n",
+        // `*` is for all others, wherever it is.
+        "sec.protbind * unix\nsec.protbind h.example.org none\n",
+        "sec.protbind *.example.org unix\nsec.protbind * none\n",
+        // The name of the own host is not known here.
+        "sec.protbind l* unix\nsec.protbind localhost none\n",
+        "sec.protbind localhost unix\nsec.protbind localhost.example.org none\n",
+        // Both can match hosts that the other does not.
+        "sec.protbind a*c unix\nsec.protbind a*b none\nsec.protbind aa* none\n",
+        // A pattern of addresses matches no name.
+        "sec.protbind 192.0.* unix\nsec.protbind 192.0.host none\n",
+        // The parts of a pattern do not overlap.
+        "sec.protbind ab*bc unix\nsec.protbind abc none\n",
+    ] {
+        assert_eq!(warnings(bindings), [""; 0], "{bindings}");
+    }
+}
+
+#[test]
 fn protocols_can_be_limited_to_encrypted_connections() {
     let tls = "xrd.tls /c\nxrd.tlsca noverify\n";
     let head = "xrootd.seclib default\nsec.protocol unix\nsec.protocol sss -s /k\nsec.bindtls unix\n";

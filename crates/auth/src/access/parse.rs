@@ -23,6 +23,8 @@ const ID_BYTES_MAX: usize = 1024;
 /// Maximum number of bytes of paths that are checked for shadowing by earlier ones. The check looks
 /// up each prefix of a path, so without a limit it could take minutes for long paths.
 const SHADOW_BYTES_MAX: usize = 4 << 20;
+/// Maximum number of `x` records that are compared with the earlier ones.
+const EXCLUSIVE_COMPARED_MAX: usize = 256;
 
 /// A compound identity, and the line of the rule that uses it.
 struct Definition {
@@ -44,6 +46,8 @@ struct AuthdbParser<'a> {
     pairs: usize,
     /// Bytes of paths that may still be checked for shadowing.
     shadow_budget: usize,
+    /// Number of `x` records that were compared with the earlier ones.
+    exclusive_records: usize,
 }
 
 type Parsed<T> = Result<T, AuthdbProblem>;
@@ -67,6 +71,7 @@ pub(super) fn parse(text: &[u8], encoding: AuthdbEncoding) -> Result<ParsedAuthd
         domains: HashMap::new(),
         pairs: 0,
         shadow_budget: SHADOW_BYTES_MAX,
+        exclusive_records: 0,
     };
     for record in AuthdbRecords::new(text) {
         parser.parsed.records += 1;
@@ -147,6 +152,9 @@ impl<'a> AuthdbParser<'a> {
         }
         let pairs = self.pairs(id, rest)?;
         self.warn_of_dead_pairs(kind, &pairs);
+        if let Some(identity) = compound.as_ref().filter(|_| kind == RecordKind::Exclusive) {
+            self.warn_of_dead_record(identity, id);
+        }
         self.parsed.rules.push(AuthdbRule { kind, id: name, at: id.at, pairs, compound });
         Ok(())
     }
@@ -306,6 +314,26 @@ impl<'a> AuthdbParser<'a> {
         for (at, what) in unused {
             self.warn(at, what);
         }
+    }
+
+    /// Warns of an `x` record whose identity has all parts of an earlier one. The first `x` record that
+    /// matches decides alone, so this one never applies.
+    fn warn_of_dead_record(&mut self, identity: &CompoundIdentity, id: AuthdbWord<'a>) {
+        let is_earlier = |rule: &&AuthdbRule| {
+            let compound = rule.compound.as_ref().filter(|_| rule.kind == RecordKind::Exclusive);
+            compound.is_some_and(|earlier| earlier.covers(identity))
+        };
+        if self.exclusive_records >= EXCLUSIVE_COMPARED_MAX {
+            return;
+        }
+        self.exclusive_records += 1;
+        let Some(first) = self.parsed.rules.iter().find(is_earlier) else { return };
+        let (other, line) = (shown(&first.id), first.at.line);
+        let what = format!(
+            "'x {}' never applies, because 'x {other}' in line {line} decides for all of its clients",
+            shown(id.text)
+        );
+        self.warn(id.at, what);
     }
 
     /// Warns of pairs that no path can reach. The first pair whose path is a prefix counts, so a

@@ -100,6 +100,18 @@ pub(super) struct CompoundIdentity {
     pub(super) role: Option<Box<[u8]>>,
 }
 
+impl CompoundIdentity {
+    /// Reports whether every client with another identity has this one, too.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        let is_part = |own: &Option<Box<[u8]>>, others: &Option<Box<[u8]>>| own.is_none() || own == others;
+        is_part(&self.user, &other.user)
+            && is_part(&self.host, &other.host)
+            && is_part(&self.group, &other.group)
+            && is_part(&self.organization, &other.organization)
+            && is_part(&self.role, &other.role)
+    }
+}
+
 /// A record that grants or denies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct AuthdbRule {

@@ -291,12 +291,22 @@ fn rules_without_effect_are_reported() {
         ("= a u: b", "1:3: identity 'a' is not used"),
         ("u = /home r", "1:5: /home never applies, because paths of 'u =' records need '@='"),
         ("u a /x//y r", "1:5: /x//y never applies, because requests have no"),
+        (
+            "= a o: cms\n= b o: cms r: prod\nx a /x r\nx b /x w",
+            "4:3: 'x b' never applies, because 'x a' in line 3 decides for all of its clients",
+        ),
     ];
     for (text, expected) in cases {
         let found = warnings(text);
         assert!(found.len() == 1 && found[0].starts_with(expected), "{text}: {found:?}");
     }
     assert!(warnings("u bob /store/sub r /store l /store2 r\nu = /h/@=/ a").len() == 1, "/store2 only");
+    let identities = "= a o: cms\n= b o: cms r: prod\n= c o: atlas\n";
+    for rest in
+        ["x b /x w\nx a /x r\nx c /x r", "s a /x r\nx b /x w\nx c /x r", "x a /x r\ns b /x w\nx c /x r"]
+    {
+        assert_eq!(warnings(&format!("{identities}{rest}")), [""; 0], "{rest}");
+    }
 }
 
 #[test]

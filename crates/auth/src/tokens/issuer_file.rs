@@ -136,6 +136,8 @@ pub struct IssuerFile {
     pub on_missing: OnMissing,
     /// The issuers, each with another address.
     pub issuers: Vec<Arc<Issuer>>,
+    /// Rules that never apply.
+    pub warnings: Vec<IssuerFileProblem>,
     /// The files that were read, to recognize changes.
     stamps: Vec<(PathBuf, Option<FileStamp>)>,
 }
@@ -177,12 +179,13 @@ impl IssuerFile {
             invalid(vec![IssuerFileProblem { line: 1, what: "the file is not UTF-8".to_owned() }])
         })?;
         let sections = ini::parse(text).map_err(invalid)?;
-        let mut parser = IssuerFileParser { read, problems: Vec::new() };
+        let mut parser = IssuerFileParser { read, problems: Vec::new(), warnings: Vec::new() };
         let mut file = Self {
             path: path.to_owned(),
             audiences: Vec::new(),
             on_missing: OnMissing::default(),
             issuers: Vec::new(),
+            warnings: Vec::new(),
             stamps: Vec::new(),
         };
         for section in merged(sections) {
@@ -191,6 +194,7 @@ impl IssuerFile {
         if parser.problems.is_empty() && file.issuers.is_empty() {
             parser.problem(1, "the file has no [Issuer NAME] section, so no token would be accepted");
         }
+        file.warnings = parser.warnings;
         if parser.problems.is_empty() { Ok(file) } else { Err(invalid(parser.problems)) }
     }
 
@@ -249,9 +253,20 @@ fn words(list: &str) -> impl Iterator<Item = &str> {
 struct IssuerFileParser<'a, 'b> {
     read: &'a mut ReadFile<'b>,
     problems: Vec<IssuerFileProblem>,
+    warnings: Vec<IssuerFileProblem>,
 }
 
 impl IssuerFileParser<'_, '_> {
+    fn warn_of_hidden_rules(&mut self, entry: &IniEntry, path: &Path, map: &MapFile) {
+        self.warnings.extend(map.hidden_rules().into_iter().map(|(rule, earlier)| {
+            let what = format!(
+                "{}: rule {rule} never applies, because rule {earlier} holds wherever it does; move it before that rule",
+                path.display()
+            );
+            IssuerFileProblem { line: entry.line, what }
+        }));
+    }
+
     fn problem(&mut self, line: u32, what: impl Into<String>) {
         self.problems.push(IssuerFileProblem { line, what: what.into() });
     }
@@ -365,8 +380,10 @@ impl IssuerFileParser<'_, '_> {
             "username_claim" | "groups_claim" => self.invalid(entry, "the name of a claim"),
             "authorization_strategy" => self.strategies(entry, issuer),
             "name_mapfile" => {
-                let file = self.named_file(entry, MAP_FILE_BYTES_MAX, MapFile::parse);
-                issuer.map = file.map(|(_, map)| map);
+                if let Some((path, map)) = self.named_file(entry, MAP_FILE_BYTES_MAX, MapFile::parse) {
+                    self.warn_of_hidden_rules(entry, &path, &map);
+                    issuer.map = Some(map);
+                }
             }
             "jwks_file" => {
                 let bytes_max = u64::try_from(JWKS_BYTES_MAX).unwrap_or(u64::MAX);

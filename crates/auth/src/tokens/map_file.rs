@@ -15,6 +15,10 @@ use std::collections::HashSet;
 pub const MAP_FILE_BYTES_MAX: u64 = 1 << 20;
 /// Maximum number of rules in a map file.
 pub const MAP_RULES_MAX: usize = 10_000;
+/// Maximum number of rules that are reported because they never apply.
+const HIDDEN_RULES_MAX: usize = 20;
+/// Number of rules with which later ones are compared for that.
+const EARLIER_COMPARED_MAX: usize = 100;
 
 /// A rule of a map file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,6 +62,17 @@ impl MapFile {
             }
         }
         Ok(Self(rules))
+    }
+
+    /// Returns the first rules that never apply, because an earlier one holds wherever they do: the numbers
+    /// of both.
+    pub(super) fn hidden_rules(&self) -> Vec<(usize, usize)> {
+        let hidden = |(index, rule): (usize, &MapRule)| {
+            let earlier =
+                self.0.iter().take(index.min(EARLIER_COMPARED_MAX)).find(|earlier| earlier.covers(rule))?;
+            Some((rule.number, earlier.number))
+        };
+        self.0.iter().enumerate().filter_map(hidden).take(HIDDEN_RULES_MAX).collect()
     }
 
     /// Returns the rules that can name a bearer. Computes for up to some milliseconds.
@@ -141,6 +156,20 @@ impl MapRule {
         })
     }
 
+    /// Reports whether all conditions hold wherever those of another rule do.
+    fn covers(&self, other: &Self) -> bool {
+        let is_part = |own: &Option<Box<str>>, others: &Option<Box<str>>| own.is_none() || own == others;
+        let has_path = match (&self.path, &other.path) {
+            (None, _) => true,
+            (Some(own), Some(others)) => others.is_within(own),
+            (Some(_), None) => false,
+        };
+        has_path
+            && is_part(&self.subject, &other.subject)
+            && is_part(&self.name, &other.name)
+            && is_part(&self.group, &other.group)
+    }
+
     /// Reports whether all conditions hold, except that of the path.
     fn matches(&self, bearer: MappedBearer<'_>, groups: &HashSet<&str>) -> bool {
         self.subject.as_deref().is_none_or(|subject| subject == bearer.subject)
@@ -155,6 +184,25 @@ mod tests {
 
     fn path(text: &str) -> LogicalPath {
         LogicalPath::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn rules_that_never_apply_are_found() {
+        let hidden = |rules: &str| MapFile::parse(format!("[{rules}]").as_bytes()).unwrap().hidden_rules();
+        let all = r#"{"result": "all"}"#;
+        let ann = r#"{"result": "ann", "sub": "1"}"#;
+        let ann_here = r#"{"result": "ann", "sub": "1", "path": "/a/b"}"#;
+        let group = r#"{"result": "g", "group": "/g", "path": "/a"}"#;
+        let narrow = r#"{"result": "n", "group": "/g", "sub": "1", "path": "/a/b/"}"#;
+        let off = r#"{"result": "off", "ignore": true}"#;
+        assert_eq!(hidden(&[all, ann, group].join(",")), [(2, 1), (3, 1)]);
+        assert_eq!(hidden(&[ann, ann_here, all].join(",")), [(2, 1)]);
+        assert_eq!(hidden(&[group, narrow].join(",")), [(2, 1)]);
+        for rules in [vec![ann_here, ann, all], vec![off, ann, all], vec![narrow, group, ann_here, ann]] {
+            assert_eq!(hidden(&rules.join(",")), [], "{rules:?}");
+        }
+        // `/a` does not contain `/ab`.
+        assert_eq!(hidden(&[group, r#"{"result": "n", "group": "/g", "path": "/ab"}"#].join(",")), []);
     }
 
     /// Recorded: `names.json`.

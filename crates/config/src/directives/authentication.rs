@@ -215,6 +215,19 @@ pub(super) fn security_trace(
     Ok(())
 }
 
+/// Returns the bindings whose hosts all match an earlier one, which therefore never apply. `*` is for
+/// hosts that no other binding matches, and `localhost` stands for the name of the server's own host.
+fn hidden_bindings(
+    bindings: &[Setting<AuthBinding>],
+) -> impl Iterator<Item = (&Setting<AuthBinding>, &Setting<AuthBinding>)> {
+    let is_pattern = |binding: &Setting<AuthBinding>| !matches!(binding.hosts.as_str(), "*" | "localhost");
+    bindings.iter().enumerate().filter_map(move |(index, binding)| {
+        let earlier = bindings.iter().take(index).filter(|earlier| is_pattern(earlier));
+        let mut earlier = earlier.filter(|_| is_pattern(binding));
+        earlier.find(|earlier| earlier.hosts.covers(&binding.hosts)).map(|other| (binding, other))
+    })
+}
+
 /// Checks the directives against each other, after the whole file was read.
 pub(crate) fn check_security(
     security: &SecurityConfig,
@@ -234,6 +247,14 @@ pub(crate) fn check_security(
             let what = format!("sec.protbind: there is no sec.protocol {id}");
             add(ProblemKind::BadValue, &binding.origin, what, "add that line, or remove the protocol here");
         }
+    }
+    for (binding, other) in hidden_bindings(&security.bindings) {
+        let (hidden, covering) = (binding.hosts.as_str(), other.hosts.as_str());
+        let what = format!(
+            "sec.protbind: '{hidden}' never applies, because '{covering}' ({}) covers it",
+            other.origin
+        );
+        add(ProblemKind::Doubtful, &binding.origin, what, "move it before that line, or remove it");
     }
     let signing = &security.signing;
     if signing.local.level > signing.remote.level {

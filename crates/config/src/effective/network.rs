@@ -83,6 +83,22 @@ impl HostPattern {
             || self.text.bytes().all(is_numeric) && self.text.bytes().any(|byte| byte.is_ascii_digit())
     }
 
+    /// Reports whether each host that matches another pattern matches this one, too.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        if self.is_of_addresses() && !other.is_of_addresses() {
+            return false;
+        }
+        match (self.text.split_once('*'), other.text.split_once('*')) {
+            (None, _) => self.text == other.text,
+            (Some((begin, end)), Some((first, last))) => first.starts_with(begin) && last.ends_with(end),
+            (Some((begin, end)), None) => {
+                let rest = other.text.strip_prefix(begin);
+                rest.is_some_and(|rest| rest.ends_with(end))
+            }
+        }
+    }
+
     /// Reports whether `host` (a name, or an address as text) matches. `*` matches any number of
     /// characters, including none.
     #[must_use]
