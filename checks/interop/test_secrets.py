@@ -156,8 +156,8 @@ def test_keys_that_the_server_makes_for_delegated_proxies(serve, client):
         parts = key_parts(delegated)
         assert parts != key_parts(proxy)
         shell.end()
-        # The end of the session is logged, too.
-        wait_until(lambda: not list(exports.iterdir()))
+        # The end of the session is logged, too. The log is written by a thread of its own.
+        wait_until(lambda: not list(exports.iterdir()) and " login as " in server.output())
         check_absent(server.log.read_bytes(), *parts)
 
 
