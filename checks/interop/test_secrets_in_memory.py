@@ -7,7 +7,9 @@ import hashlib
 import hmac
 import os
 import re
+import resource
 import secrets
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -147,3 +149,30 @@ def prime_factors(path):
     # Modulus, private exponent, the two primes, ...
     primes = numbers[2:4]
     return [*primes, *(prime[::-1] for prime in primes)]
+
+
+def core_limit(process):
+    """Returns the soft and the hard limit of core dumps of a process."""
+    line = next(line for line in Path(f"/proc/{process}/limits").read_text().splitlines() if line.startswith("Max core file size"))
+    return line.split()[4:6]
+
+
+def test_clients_with_credentials_leave_no_core_dump(serve, tmp_path):
+    """A client of a server without authentication keeps the limit of its user."""
+    with directory() as place:
+        table = peers.give(keytabs.add(place / "server.keytab", name="k", user="alice", group="nogroup"))
+        own = tmp_path / "own.keytab"
+        own.write_text(table.read_text())
+        own.chmod(0o600)
+        secured = serve(settings=peers.SETTINGS + f"xrootd.seclib libXrdSec.so\nsec.protocol sss -s {table}\n")
+        for server, expected in ((secured, ["0", "0"]), (serve(), ["1024", "unlimited"])):
+            variables = peers.environment(XrdSecPROTOCOL="sss", XrdSecSSSKT=str(own))
+            limit = lambda: resource.setrlimit(resource.RLIMIT_CORE, (1024, resource.RLIM_INFINITY))
+            shell = subprocess.Popen([peers.link("xrdfs"), server.host], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                     stderr=subprocess.STDOUT, text=True, env=variables, preexec_fn=limit)
+            with shell:
+                shell.stdin.write("stat /\n")
+                shell.stdin.flush()
+                assert any("Size:" in line for line in shell.stdout)
+                assert core_limit(shell.pid) == expected
+                shell.kill()

@@ -63,6 +63,7 @@ impl LoginRequest {
         let Some(credentials) = self.credentials.user().cloned() else {
             return Err(Cause::NotAuthenticated("this client has no credentials".to_owned()));
         };
+        credentials.keep_out_of_core_dumps();
         let (allowed, allowed_by) = allowed_protocols(&self.choice, &credentials);
         let context = self.context(local_address, is_tls);
         Ok(CredentialExchange::new(credentials, context, allowed, allowed_by))

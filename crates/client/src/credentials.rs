@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 
 use auth::gsi::{GridFiles, GsiClient, GsiClientSettings};
 use auth::host::HostClient;
@@ -56,6 +56,22 @@ pub(crate) struct UserCredentials {
     pub(crate) allowed: Option<String>,
     /// The process serves others (`XrdSecPROXY`), so URLs choose no credentials.
     pub(crate) is_proxy_server: bool,
+}
+
+impl UserCredentials {
+    /// Disables core dumps of this process, and access to its memory by other processes of its user,
+    /// before the first secret is read. Clients of servers without authentication read none.
+    pub(crate) fn keep_out_of_core_dumps(&self) {
+        use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+        static DISABLED: Once = Once::new();
+        DISABLED.call_once(|| {
+            let none = Rlimit { current: Some(0), maximum: Some(0) };
+            let disabled = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+            if let Err(error) = disabled.and_then(|()| setrlimit(Resource::Core, none)) {
+                tracing::warn!("core dumps are not disabled, so they can contain credentials: {error}");
+            }
+        });
+    }
 }
 
 impl Credentials {
