@@ -23,6 +23,7 @@
 //! | `faulty` | [`Faulty`]: fault injection for tests |
 //! | `name_rules` | [`NameRules`]: translation of logical paths to paths below the local root |
 //! | `posix` | [`Posix`]: files on POSIX file systems |
+//! | `plain_tree` | [`PlainTree`]: files below a directory, reached without following links |
 //! | `private` | [`PrivateDirectory`]: directories of the server's state, with verified owner |
 //! | `processes` | processes of this machine: owner, environment |
 //! | `refused_features` | logs each kernel feature that is refused, once |
@@ -38,6 +39,7 @@ mod held_file;
 mod incoming;
 mod look_limit;
 mod name_rules;
+mod plain_tree;
 mod pool;
 pub mod posix;
 mod private;
@@ -62,6 +64,7 @@ pub use held_file::{FileVersion, HeldFile};
 pub use incoming::{INCOMING_MODIFIED, IncomingFile, IncomingResult, inherit, lock_file};
 pub use look_limit::{LOOK_BYTES_MAX, LOOKS_MAX, LookLimit, LookPermit};
 pub use name_rules::NameRules;
+pub use plain_tree::{PlainDirectory, PlainFile, PlainKind, PlainStatus, PlainTree};
 pub use pool::{
     Job, Pool, QUEUED_JOBS_MAX, QUEUED_JOBS_PER_OWNER_MAX, STEP_BYTES_MAX, STEP_ITEMS_MAX, StepProgress,
     Work, WorkEnd,
