@@ -1,4 +1,4 @@
-//! The disk cache of remote files, without I/O.
+//! The disk cache of remote files (decision 050).
 //!
 //! | file | contents |
 //! |---|---|
@@ -6,6 +6,7 @@
 //! | `block_map` | [`BlockMap`]: the blocks of a file that are in the cache |
 //! | `eviction` | [`EvictionPolicy`]: the order in which a full cache removes its units |
 //! | `fill` | [`FileFill`]: reads of a file of which parts are cached |
+//! | `store` | [`BlockStore`]: one cached file on disk |
 //! | `simulation` | [`SimulatedCache`]: hit rates for recorded requests |
 
 mod block_map;
@@ -13,6 +14,7 @@ mod cinfo;
 mod eviction;
 mod fill;
 mod simulation;
+mod store;
 
 pub use block_map::BlockMap;
 pub use cinfo::{CINFO_BYTES_MAX, CacheAccess, CacheChecks, Cinfo, CinfoError, CinfoVersion};
@@ -21,4 +23,8 @@ pub use fill::{FetchId, FileFill, FillAction, ReadId, ReadPattern, ReaderId};
 pub use simulation::{
     SampleTrace, SampleTraceKind, SimulatedCache, SimulatedCounts, SimulatedPolicy, TraceError, TraceReader,
     TraceRequest, TraceSize,
+};
+pub use store::{
+    BlockStore, CacheDisk, CacheDiskEntries, CacheDiskFile, CacheKey, DamagedBlocks, OriginVersion,
+    StoreError, VERSION_AGE_MIN,
 };

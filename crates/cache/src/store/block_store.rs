@@ -1,0 +1,479 @@
+//! [`BlockStore`]: the blocks of one version of a file, and the claim of those that are durable.
+//!
+//! The state file claims the blocks that are stored. It is replaced only after the data of these blocks is durable,
+//! so a claim is true after a power cut at any point. Each block is compared with its checksum when it is
+//! read, in case something else has changed the data.
+
+use super::cache_key::OWN_DIRECTORY;
+use super::state_file::{DecodedState, STATE_BYTES_MAX, block_bytes_for};
+use super::{CacheDisk, CacheDiskFile, CacheKey, OriginVersion, StoredState, access_history};
+use crate::{BlockMap, CacheAccess};
+use base::LogicalPath;
+use digest::{Algorithm, RunningChecksum, crc32c};
+use rustix::io::Errno;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use thiserror::Error;
+
+/// The attribute with the size of the file, which XRootD reads.
+const SIZE_ATTRIBUTE: &str = "user.pfc.fsize";
+/// The attribute of data that has no state file yet. Without it, data alone cannot be identified.
+const DATA_ATTRIBUTE: &str = "user.scalla.cache";
+/// Maximum number of bytes that are read at once.
+const PIECE_BYTES: u64 = 256 * 1024;
+/// Time in seconds after which a state file is replaced only for the record of accesses.
+const ACCESS_INTERVAL: i64 = 60;
+/// Number of temporary names that are tried.
+const NAMES_MAX: usize = 100;
+
+/// The reason why a file cannot be stored.
+#[derive(Error, Debug)]
+pub enum StoreError {
+    /// Something that the cache cannot identify is at its place. It is left alone.
+    #[error("its place is taken by something that is not a file of the cache")]
+    Foreign,
+    /// An error of the disk.
+    #[error(transparent)]
+    Disk(#[from] io::Error),
+}
+
+/// The blocks of a read whose content is wrong, in order.
+pub type DamagedBlocks = Vec<u64>;
+
+/// What all stores of a cache share.
+pub(crate) struct StoreContext {
+    pub(crate) disk: Arc<dyn CacheDisk>,
+    /// Size of the blocks of new files.
+    pub(crate) block_bytes: u64,
+    next_name: AtomicU64,
+}
+
+impl StoreContext {
+    pub(crate) fn new(disk: Arc<dyn CacheDisk>, block_bytes: u64) -> Self {
+        Self { disk, block_bytes, next_name: AtomicU64::new(0) }
+    }
+
+    /// Creates a temporary file. Those of earlier processes were removed at the start.
+    fn temporary(&self) -> io::Result<(LogicalPath, Arc<dyn CacheDiskFile>)> {
+        for _ in 0..NAMES_MAX {
+            let number = self.next_name.fetch_add(1, Ordering::Relaxed);
+            let path = LogicalPath::parse(format!("{OWN_DIRECTORY}/new/{number}").as_bytes())
+                .map_err(|_| io::ErrorKind::InvalidFilename)?;
+            match self.disk.create(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                other => return other.map(|file| (path, file)),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// Replaces a state file. It is durable afterwards.
+    fn replace_state(&self, key: &CacheKey, content: &[u8], file_bytes: u64) -> io::Result<()> {
+        let (path, file) = self.temporary()?;
+        let replaced = (|| {
+            file.write_at(0, content)?;
+            // Only a hint for XRootD, which file systems without attributes cannot keep.
+            file.set_attribute(SIZE_ATTRIBUTE, &file_bytes.to_ne_bytes()).ok();
+            file.sync()?;
+            self.disk.rename(&path, &key.state())
+        })();
+        if replaced.is_err() {
+            self.disk.remove(&path).ok();
+        }
+        replaced?;
+        self.disk.sync_directory(&key.directory())
+    }
+
+    /// Reads a state file. `None` if there is none.
+    pub(crate) fn load(&self, key: &CacheKey) -> Result<Option<DecodedState>, StoreError> {
+        let Some(file) = found(self.disk.open(&key.state()))? else { return Ok(None) };
+        let size = file.status()?.size;
+        if size == 0 {
+            // XRootD has created it and was stopped.
+            return Ok(Some(DecodedState::Damaged));
+        }
+        let Some(length) = usize::try_from(size).ok().filter(|_| size <= STATE_BYTES_MAX) else {
+            return Ok(Some(DecodedState::Foreign));
+        };
+        let mut content = vec![0; length];
+        let read = file.read_at(0, &mut content)?;
+        content.truncate(read);
+        Ok(Some(StoredState::decode(&content)))
+    }
+
+    /// Removes the files of a key, if they are files of the cache that nobody has open. Returns whether there
+    /// were any.
+    pub(crate) fn remove(&self, key: &CacheKey) -> Result<bool, StoreError> {
+        let state = self.load(key)?;
+        let data = found(self.disk.open(key.data()))?;
+        let (has_state, has_data) = match (&state, &data) {
+            (Some(DecodedState::Foreign), _) => return Err(StoreError::Foreign),
+            (Some(_), data) => (true, data.is_some()),
+            (None, Some(data)) if is_unclaimed(&**data)? => (false, true),
+            (None, Some(_)) => return Err(StoreError::Foreign),
+            (None, None) => return Ok(false),
+        };
+        self.unlink(key, has_data, has_state)?;
+        Ok(true)
+    }
+
+    /// Removes the data before the state, because data alone cannot be identified after a crash.
+    fn unlink(&self, key: &CacheKey, has_data: bool, has_state: bool) -> io::Result<()> {
+        if has_data {
+            self.disk.remove(key.data())?;
+        }
+        if has_state {
+            self.disk.remove(&key.state())?;
+        }
+        self.disk.sync_directory(&key.directory())
+    }
+}
+
+/// Returns a file; `None` if it does not exist. What is no plain file is foreign.
+fn found(opened: io::Result<Arc<dyn CacheDiskFile>>) -> Result<Option<Arc<dyn CacheDiskFile>>, StoreError> {
+    let Err(error) = opened else { return Ok(opened.ok()) };
+    match Errno::from_io_error(&error) {
+        Some(Errno::NOENT) => Ok(None),
+        Some(Errno::LOOP | Errno::ISDIR | Errno::NOTDIR | Errno::MLINK | Errno::NOTBLK) => {
+            Err(StoreError::Foreign)
+        }
+        _ => Err(error.into()),
+    }
+}
+
+/// Reports whether data without a state file is that of a cache that was stopped before it could claim it.
+fn is_unclaimed(data: &dyn CacheDiskFile) -> io::Result<bool> {
+    Ok(data.has_attribute(DATA_ATTRIBUTE)? || data.status()?.allocated == 0)
+}
+
+/// The blocks of one version of a file.
+pub struct BlockStore {
+    context: Arc<StoreContext>,
+    key: CacheKey,
+    data: Arc<dyn CacheDiskFile>,
+    version: OriginVersion,
+    block_bytes: u64,
+    state: Mutex<StoreState>,
+    /// Held while the state file is replaced, and while the files are removed.
+    claiming: Mutex<Claiming>,
+}
+
+struct Claiming {
+    /// The files at the names are no longer those of this store.
+    is_removed: bool,
+    /// When the state file was replaced last, in seconds since the epoch.
+    replaced: i64,
+}
+
+struct StoreState {
+    /// The state as it is on disk, or as it will be after the next flush.
+    stored: StoredState,
+    /// Blocks that were written and not claimed yet, and the number of the write.
+    unclaimed: HashMap<u64, u64>,
+    writes: u64,
+    /// Blocks that were dropped and that the state on disk may still claim.
+    dropped: HashSet<u64>,
+    has_new_claims: bool,
+    has_new_accesses: bool,
+}
+
+impl BlockStore {
+    /// Opens what is stored of a version, and removes what is stored of another one. The caller has no other
+    /// store of this key, or has detached it.
+    pub(crate) fn open(
+        context: &Arc<StoreContext>,
+        key: &CacheKey,
+        version: OriginVersion,
+        now: i64,
+    ) -> Result<Self, StoreError> {
+        let state = context.load(key)?;
+        let data = found(context.disk.open(key.data()))?;
+        let (stored, data, replaced) = match (state, data) {
+            (Some(DecodedState::Foreign), _) => return Err(StoreError::Foreign),
+            (Some(DecodedState::Valid(state)), Some(data))
+                if state.is_of(&version) && data.status()?.size >= state.stored_end() =>
+            {
+                (StoredState { version: Some(version), ..*state }, data, 0)
+            }
+            (Some(_), data) => {
+                context.unlink(key, data.is_some(), true)?;
+                Self::create(context, key, version, now)?
+            }
+            (None, Some(data)) if is_unclaimed(&*data)? => {
+                context.unlink(key, true, false)?;
+                Self::create(context, key, version, now)?
+            }
+            (None, Some(_)) => return Err(StoreError::Foreign),
+            (None, None) => Self::create(context, key, version, now)?,
+        };
+        let block_bytes = stored.cinfo.block_bytes;
+        let state = StoreState {
+            stored,
+            unclaimed: HashMap::new(),
+            writes: 0,
+            dropped: HashSet::new(),
+            has_new_claims: false,
+            has_new_accesses: false,
+        };
+        Ok(Self {
+            context: context.clone(),
+            key: key.clone(),
+            data,
+            version,
+            block_bytes,
+            state: Mutex::new(state),
+            claiming: Mutex::new(Claiming { is_removed: false, replaced }),
+        })
+    }
+
+    /// Creates the data file. The state file follows with the first flush.
+    fn create(
+        context: &Arc<StoreContext>,
+        key: &CacheKey,
+        version: OriginVersion,
+        now: i64,
+    ) -> Result<(StoredState, Arc<dyn CacheDiskFile>, i64), StoreError> {
+        let block_bytes = block_bytes_for(version.size, context.block_bytes);
+        let state = StoredState::new(version, block_bytes, now).ok_or(StoreError::Foreign)?;
+        let data = context.disk.create(key.data())?;
+        if data.set_attribute(DATA_ATTRIBUTE, b"1").is_err() {
+            // Without attributes, the state file is what identifies the data.
+            let written = context.replace_state(key, &state.encode(), version.size);
+            if let Err(error) = written {
+                context.disk.remove(key.data()).ok();
+                return Err(error.into());
+            }
+        }
+        Ok((state, data, 0))
+    }
+
+    fn state(&self) -> MutexGuard<'_, StoreState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn claiming(&self) -> MutexGuard<'_, Claiming> {
+        self.claiming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the version of the file.
+    #[must_use]
+    pub const fn version(&self) -> OriginVersion {
+        self.version
+    }
+
+    /// Returns the size of a block.
+    #[must_use]
+    pub const fn block_bytes(&self) -> u64 {
+        self.block_bytes
+    }
+
+    /// Returns the blocks that are stored when the file is opened. An empty file has none.
+    pub(crate) fn blocks(&self) -> BlockMap {
+        let state = self.state();
+        let blocks = self.version.size.div_ceil(self.block_bytes);
+        let bytes = state.stored.cinfo.blocks.as_bytes();
+        let count = usize::try_from(BlockMap::byte_count(blocks)).unwrap_or(0);
+        let bytes = bytes.get(..count).unwrap_or_default().to_vec();
+        BlockMap::new(bytes, blocks).unwrap_or_else(|| state.stored.cinfo.blocks.clone())
+    }
+
+    fn bytes_of(&self, block: u64) -> Range<u64> {
+        let begin = block.saturating_mul(self.block_bytes);
+        begin..begin.saturating_add(self.block_bytes).min(self.version.size)
+    }
+
+    /// Reads bytes of stored blocks into `into`. The bytes of blocks that are returned as damaged have no
+    /// meaning. These blocks are no longer stored.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> DamagedBlocks {
+        let mut damaged = DamagedBlocks::new();
+        let mut piece = Vec::new();
+        let (mut at, end) = (offset, offset.saturating_add(into.len() as u64));
+        while at < end {
+            let block = at / self.block_bytes;
+            let bytes = self.bytes_of(block);
+            let until = bytes.end.min(end);
+            if until <= at {
+                break;
+            }
+            let place = (at - offset) as usize..(until - offset) as usize;
+            let is_good = into
+                .get_mut(place)
+                .is_some_and(|part| self.read_block(block, &bytes, (at, part), &mut piece).unwrap_or(false));
+            if !is_good {
+                self.drop_block(block);
+                damaged.push(block);
+            }
+            at = until;
+        }
+        damaged
+    }
+
+    /// Reads a part of a block and compares all of the block with its checksum.
+    fn read_block(
+        &self,
+        block: u64,
+        bytes: &Range<u64>,
+        (at, part): (u64, &mut [u8]),
+        piece: &mut Vec<u8>,
+    ) -> io::Result<bool> {
+        let expected = self.state().stored.checksums.get(block);
+        if bytes.start == at && bytes.end - bytes.start == part.len() as u64 {
+            let is_whole = self.data.read_at(at, part)? == part.len();
+            return Ok(is_whole && self.has_checksum(block, expected, crc32c(part)));
+        }
+        let mut running = RunningChecksum::new(Algorithm::Crc32c);
+        let mut from = bytes.start;
+        while from < bytes.end {
+            let length = (bytes.end - from).min(PIECE_BYTES) as usize;
+            piece.resize(length, 0);
+            if self.data.read_at(from, piece)? != length {
+                return Ok(false);
+            }
+            running.update(piece);
+            let until = from + length as u64;
+            let (begin, end) = (at.max(from), (at + part.len() as u64).min(until));
+            if begin < end {
+                let source = piece.get((begin - from) as usize..(end - from) as usize);
+                let target = part.get_mut((begin - at) as usize..(end - at) as usize);
+                if let (Some(source), Some(target)) = (source, target) {
+                    target.copy_from_slice(source);
+                }
+            }
+            from = until;
+        }
+        let value = running.finish().bytes().iter().fold(0, |value, byte| value << 8 | u32::from(*byte));
+        Ok(self.has_checksum(block, expected, value))
+    }
+
+    /// Compares a checksum, or records that of a block that XRootD has stored.
+    fn has_checksum(&self, block: u64, expected: Option<u32>, found: u32) -> bool {
+        if let Some(expected) = expected {
+            return expected == found;
+        }
+        let mut state = self.state();
+        if state.stored.cinfo.blocks.contains(block) && state.stored.checksums.get(block).is_none() {
+            state.stored.checksums.set(block, Some(found));
+            state.has_new_accesses = true;
+        }
+        true
+    }
+
+    /// Gives up a block whose content is wrong.
+    fn drop_block(&self, block: u64) {
+        let mut state = self.state();
+        state.stored.cinfo.blocks.remove(block);
+        state.stored.checksums.set(block, None);
+        state.unclaimed.remove(&block);
+        state.dropped.insert(block);
+        state.has_new_claims = true;
+    }
+
+    /// Writes a block. It is durable and claimed after the next flush.
+    ///
+    /// # Errors
+    /// Errors of the disk.
+    pub fn write(&self, block: u64, content: &[u8], now: i64) -> io::Result<()> {
+        let bytes = self.bytes_of(block);
+        if bytes.end.saturating_sub(bytes.start) != content.len() as u64 || content.is_empty() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // A claim without checksum must not outlive the content that it is about.
+        if self.state().dropped.contains(&block) {
+            self.flush(now)?;
+        }
+        self.data.write_at(bytes.start, content)?;
+        let mut state = self.state();
+        state.writes += 1;
+        let number = state.writes;
+        state.stored.checksums.set(block, Some(crc32c(content)));
+        state.unclaimed.insert(block, number);
+        Ok(())
+    }
+
+    /// Returns the number of bytes that were written and are not claimed.
+    #[must_use]
+    pub fn unclaimed_bytes(&self) -> u64 {
+        (self.state().unclaimed.len() as u64).saturating_mul(self.block_bytes)
+    }
+
+    /// Records a period in which clients had the file open.
+    pub fn record_access(&self, access: CacheAccess, now: i64) {
+        let mut state = self.state();
+        let opens = u64::try_from(access.opens).unwrap_or(0);
+        state.stored.cinfo.opens = state.stored.cinfo.opens.saturating_add(opens);
+        access_history::add(&mut state.stored.cinfo.accesses, access, now);
+        state.has_new_accesses = true;
+    }
+
+    /// Makes all written blocks durable, and claims them.
+    ///
+    /// # Errors
+    /// Errors of the disk. The blocks remain to be claimed then.
+    pub fn flush(&self, now: i64) -> io::Result<()> {
+        let mut claiming = self.claiming();
+        if claiming.is_removed {
+            return Ok(());
+        }
+        let (last, has_blocks) = {
+            let state = self.state();
+            let accesses = state.has_new_accesses && now - claiming.replaced >= ACCESS_INTERVAL;
+            if state.unclaimed.is_empty() && !state.has_new_claims && !accesses {
+                return Ok(());
+            }
+            (state.writes, !state.unclaimed.is_empty())
+        };
+        if has_blocks {
+            self.data.sync()?;
+        }
+        let (content, dropped) = {
+            let mut state = self.state();
+            let synced: Vec<u64> = state
+                .unclaimed
+                .iter()
+                .filter(|(_, number)| **number <= last)
+                .map(|(block, _)| *block)
+                .collect();
+            for block in synced {
+                state.unclaimed.remove(&block);
+                state.stored.cinfo.blocks.insert(block);
+            }
+            let is_first = state.stored.cinfo.unverified_since.is_none();
+            if is_first && state.stored.cinfo.checks == crate::CacheChecks::None {
+                state.stored.cinfo.unverified_since = Some(now);
+            }
+            (state.has_new_claims, state.has_new_accesses) = (false, false);
+            (state.stored.encode(), state.dropped.clone())
+        };
+        let replaced = self.context.replace_state(&self.key, &content, self.version.size);
+        let mut state = self.state();
+        match &replaced {
+            Ok(()) => {
+                claiming.replaced = now;
+                state.dropped.retain(|block| !dropped.contains(block));
+            }
+            Err(_) => state.has_new_claims = true,
+        }
+        replaced
+    }
+
+    /// Removes the files of this store. Readers that have it open can still read what is stored.
+    ///
+    /// # Errors
+    /// Errors of the disk.
+    pub fn remove(&self) -> io::Result<()> {
+        let mut claiming = self.claiming();
+        if claiming.is_removed {
+            return Ok(());
+        }
+        claiming.is_removed = true;
+        let exists = |path| match self.context.disk.open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            other => other.is_ok(),
+        };
+        let (has_data, has_state) = (exists(self.key.data()), exists(&self.key.state()));
+        self.context.unlink(&self.key, has_data, has_state)
+    }
+}

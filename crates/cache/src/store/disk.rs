@@ -1,0 +1,112 @@
+//! [`CacheDisk`]: the system calls that the cache makes. Tests replace them by a disk in memory that loses what
+//! is not synced.
+
+use base::LogicalPath;
+use std::io;
+use std::sync::Arc;
+use storage::{PlainFile, PlainKind, PlainStatus, PlainTree};
+
+/// The entries of a directory.
+pub type CacheDiskEntries = Box<dyn Iterator<Item = io::Result<(Vec<u8>, PlainKind)>> + Send>;
+
+/// The disk of a cache: regular files below a directory, reached without following links.
+pub trait CacheDisk: Send + Sync {
+    /// Opens a file.
+    fn open(&self, path: &LogicalPath) -> io::Result<Arc<dyn CacheDiskFile>>;
+    /// Creates a file, and missing directories above it. It must not exist.
+    fn create(&self, path: &LogicalPath) -> io::Result<Arc<dyn CacheDiskFile>>;
+    /// Renames a file and replaces an existing one.
+    fn rename(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, path: &LogicalPath) -> io::Result<()>;
+    /// Removes an empty directory.
+    fn remove_directory(&self, path: &LogicalPath) -> io::Result<()>;
+    /// Waits until the names in a directory are durable.
+    fn sync_directory(&self, path: &LogicalPath) -> io::Result<()>;
+    /// Lists a directory.
+    fn list(&self, path: &LogicalPath) -> io::Result<CacheDiskEntries>;
+    /// Returns the total and the used space of the file system, in bytes.
+    fn usage(&self) -> io::Result<(u64, u64)>;
+}
+
+/// An open file of a [`CacheDisk`].
+pub trait CacheDiskFile: Send + Sync {
+    /// Reads. Fewer bytes than requested mean the end of the file.
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
+    /// Writes all bytes.
+    fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()>;
+    /// Waits until data and size are durable.
+    fn sync(&self) -> io::Result<()>;
+    /// Returns the status.
+    fn status(&self) -> io::Result<PlainStatus>;
+    /// Sets an extended attribute.
+    fn set_attribute(&self, name: &str, value: &[u8]) -> io::Result<()>;
+    /// Reports whether there is an extended attribute.
+    fn has_attribute(&self, name: &str) -> io::Result<bool>;
+    /// Locks the file until it is closed. Returns whether no other process has it.
+    fn try_lock(&self) -> io::Result<bool>;
+}
+
+impl CacheDisk for PlainTree {
+    fn open(&self, path: &LogicalPath) -> io::Result<Arc<dyn CacheDiskFile>> {
+        Ok(Arc::new(self.open_file(path)?))
+    }
+
+    fn create(&self, path: &LogicalPath) -> io::Result<Arc<dyn CacheDiskFile>> {
+        Ok(Arc::new(self.create_file(path)?))
+    }
+
+    fn rename(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<()> {
+        Self::rename(self, from, to)
+    }
+
+    fn remove(&self, path: &LogicalPath) -> io::Result<()> {
+        self.remove_file(path)
+    }
+
+    fn remove_directory(&self, path: &LogicalPath) -> io::Result<()> {
+        Self::remove_directory(self, path)
+    }
+
+    fn sync_directory(&self, path: &LogicalPath) -> io::Result<()> {
+        Self::sync_directory(self, path)
+    }
+
+    fn list(&self, path: &LogicalPath) -> io::Result<CacheDiskEntries> {
+        Ok(Box::new(Self::list(self, path)?))
+    }
+
+    fn usage(&self) -> io::Result<(u64, u64)> {
+        Self::usage(self)
+    }
+}
+
+impl CacheDiskFile for PlainFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        Self::read_at(self, offset, into)
+    }
+
+    fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        Self::write_at(self, offset, from)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Self::sync(self)
+    }
+
+    fn status(&self) -> io::Result<PlainStatus> {
+        Self::status(self)
+    }
+
+    fn set_attribute(&self, name: &str, value: &[u8]) -> io::Result<()> {
+        Self::set_attribute(self, name, value)
+    }
+
+    fn has_attribute(&self, name: &str) -> io::Result<bool> {
+        Self::has_attribute(self, name)
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        Self::try_lock(self)
+    }
+}

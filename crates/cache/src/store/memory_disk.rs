@@ -1,0 +1,323 @@
+//! A disk in memory for tests: it stops after any call, fails, fills up, and loses in a power cut what is not
+//! synced.
+
+#![allow(clippy::unwrap_used)]
+
+use super::{CacheDisk, CacheDiskFile};
+use base::{LogicalPath, SplitMix64};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+use storage::{PlainKind, PlainStatus};
+
+/// The unit in which unsynced data survives a power cut.
+const SECTOR: usize = 512;
+
+#[derive(Clone, Default)]
+struct Inode {
+    content: Vec<u8>,
+    durable: Vec<u8>,
+    attributes: BTreeSet<String>,
+}
+
+#[derive(Clone, Default)]
+struct State {
+    inodes: Vec<Inode>,
+    names: BTreeMap<LogicalPath, usize>,
+    durable: BTreeMap<LogicalPath, usize>,
+    /// Changes of names since the last sync of their directory.
+    pending: Vec<(LogicalPath, Option<usize>)>,
+    links: BTreeSet<LogicalPath>,
+    calls: u64,
+    stop_after: Option<u64>,
+    /// The next calls of this kind that fail, and the error.
+    faults: Vec<(&'static str, i32)>,
+    room: Option<u64>,
+    has_no_attributes: bool,
+    opened: u64,
+}
+
+/// A disk in memory. Clones are the same disk.
+#[derive(Clone, Default)]
+pub(crate) struct MemoryDisk(Arc<Mutex<State>>);
+
+struct MemoryFile {
+    disk: MemoryDisk,
+    inode: usize,
+}
+
+impl Drop for MemoryFile {
+    fn drop(&mut self) {
+        self.disk.lock().opened -= 1;
+    }
+}
+
+impl MemoryDisk {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    fn call(&self, name: &'static str) -> io::Result<MutexGuard<'_, State>> {
+        let mut state = self.lock();
+        if state.stop_after.is_some_and(|most| state.calls >= most) {
+            return Err(Errno::IO.into());
+        }
+        state.calls += 1;
+        if let Some(at) = state.faults.iter().position(|(call, _)| *call == name) {
+            let (_, number) = state.faults.remove(at);
+            return Err(io::Error::from_raw_os_error(number));
+        }
+        Ok(state)
+    }
+
+    /// Fails all calls after this number of them.
+    pub(crate) fn stop_after(&self, calls: u64) {
+        let mut state = self.lock();
+        (state.calls, state.stop_after) = (0, Some(calls));
+    }
+
+    /// Reports whether a call has failed because the disk has stopped.
+    pub(crate) fn has_stopped(&self) -> bool {
+        let state = self.lock();
+        state.stop_after.is_some_and(|most| state.calls >= most)
+    }
+
+    /// Makes the next call of this kind fail.
+    pub(crate) fn fail(&self, call: &'static str, error: Errno) {
+        self.lock().faults.push((call, error.raw_os_error()));
+    }
+
+    /// Limits the bytes that can still be written.
+    pub(crate) fn set_room(&self, room: Option<u64>) {
+        self.lock().room = room;
+    }
+
+    pub(crate) fn set_no_attributes(&self) {
+        self.lock().has_no_attributes = true;
+    }
+
+    /// Returns the number of open files.
+    pub(crate) fn open_files(&self) -> u64 {
+        self.lock().opened
+    }
+
+    /// Puts a file there, as another program would.
+    pub(crate) fn put(&self, path: &LogicalPath, content: &[u8]) {
+        let mut state = self.lock();
+        let inode = Inode { content: content.to_vec(), durable: content.to_vec(), ..Inode::default() };
+        state.inodes.push(inode);
+        let number = state.inodes.len() - 1;
+        state.names.insert(path.clone(), number);
+        state.durable.insert(path.clone(), number);
+    }
+
+    /// Puts a link there.
+    pub(crate) fn put_link(&self, path: &LogicalPath) {
+        self.put(path, b"");
+        self.lock().links.insert(path.clone());
+    }
+
+    /// Returns the content of a file.
+    pub(crate) fn get(&self, path: &LogicalPath) -> Option<Vec<u8>> {
+        let state = self.lock();
+        Some(state.inodes[*state.names.get(path)?].content.clone())
+    }
+
+    /// Changes a byte of a file.
+    pub(crate) fn flip(&self, path: &LogicalPath, at: usize) {
+        let mut state = self.lock();
+        let inode = state.names[path];
+        state.inodes[inode].content[at] ^= 0x40;
+    }
+
+    /// Returns all files.
+    pub(crate) fn names(&self) -> Vec<LogicalPath> {
+        self.lock().names.keys().cloned().collect()
+    }
+
+    /// Returns the disk after the end of the process.
+    pub(crate) fn after_kill(&self) -> Self {
+        let mut state = self.lock().clone();
+        (state.stop_after, state.opened) = (None, 0);
+        state.faults.clear();
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    /// Returns the disk after a power cut. Of each name one of its last states has survived, and of each file the
+    /// sectors that chance has chosen.
+    pub(crate) fn after_power_cut(&self, seed: u64) -> Self {
+        let (survivor, mut rng) = (self.after_kill(), SplitMix64::new(seed));
+        {
+            let mut state = survivor.lock();
+            let mut names = state.durable.clone();
+            for (name, inode) in std::mem::take(&mut state.pending) {
+                if rng.draw() % 2 == 0 {
+                    match inode {
+                        Some(inode) => drop(names.insert(name, inode)),
+                        None => drop(names.remove(&name)),
+                    }
+                }
+            }
+            for inode in &mut state.inodes {
+                let longest = inode.content.len().max(inode.durable.len());
+                let size = if rng.draw() % 2 == 0 { inode.content.len() } else { inode.durable.len() };
+                let mut after = vec![0; longest];
+                for begin in (0..longest).step_by(SECTOR) {
+                    let source = if rng.draw() % 2 == 0 { &inode.content } else { &inode.durable };
+                    let end = (begin + SECTOR).min(source.len());
+                    if begin < end {
+                        after[begin..end].copy_from_slice(&source[begin..end]);
+                    }
+                }
+                after.truncate(size);
+                (inode.content, inode.durable) = (after.clone(), after);
+            }
+            (state.names, state.durable) = (names.clone(), names);
+        }
+        survivor
+    }
+
+    fn file(&self, state: &mut State, inode: usize) -> Arc<dyn CacheDiskFile> {
+        state.opened += 1;
+        Arc::new(MemoryFile { disk: self.clone(), inode })
+    }
+}
+
+impl CacheDisk for MemoryDisk {
+    fn open(&self, path: &LogicalPath) -> io::Result<Arc<dyn CacheDiskFile>> {
+        let mut state = self.call("open")?;
+        if state.links.contains(path) {
+            return Err(Errno::LOOP.into());
+        }
+        let inode = *state.names.get(path).ok_or(Errno::NOENT)?;
+        Ok(self.file(&mut state, inode))
+    }
+
+    fn create(&self, path: &LogicalPath) -> io::Result<Arc<dyn CacheDiskFile>> {
+        let mut state = self.call("create")?;
+        if state.names.contains_key(path) {
+            return Err(Errno::EXIST.into());
+        }
+        state.inodes.push(Inode::default());
+        let inode = state.inodes.len() - 1;
+        state.names.insert(path.clone(), inode);
+        state.pending.push((path.clone(), Some(inode)));
+        Ok(self.file(&mut state, inode))
+    }
+
+    fn rename(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<()> {
+        let mut state = self.call("rename")?;
+        let inode = state.names.remove(from).ok_or(Errno::NOENT)?;
+        state.names.insert(to.clone(), inode);
+        state.pending.push((from.clone(), None));
+        state.pending.push((to.clone(), Some(inode)));
+        Ok(())
+    }
+
+    fn remove(&self, path: &LogicalPath) -> io::Result<()> {
+        let mut state = self.call("remove")?;
+        state.names.remove(path).ok_or(Errno::NOENT)?;
+        state.pending.push((path.clone(), None));
+        Ok(())
+    }
+
+    fn remove_directory(&self, path: &LogicalPath) -> io::Result<()> {
+        let state = self.call("remove_directory")?;
+        let is_empty = !state.names.keys().any(|name| name.is_within(path));
+        if is_empty { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
+    }
+
+    fn sync_directory(&self, path: &LogicalPath) -> io::Result<()> {
+        let mut state = self.call("sync_directory")?;
+        let (now, later) = std::mem::take(&mut state.pending)
+            .into_iter()
+            .partition::<Vec<_>, _>(|(name, _)| name.parent().as_ref() == Some(path));
+        state.pending = later;
+        for (name, inode) in now {
+            match inode {
+                Some(inode) => drop(state.durable.insert(name, inode)),
+                None => drop(state.durable.remove(&name)),
+            }
+        }
+        Ok(())
+    }
+
+    fn list(&self, path: &LogicalPath) -> io::Result<super::disk::CacheDiskEntries> {
+        let state = self.call("list")?;
+        let prefix = path.without_slash();
+        let mut entries = BTreeMap::new();
+        for name in state.names.keys().filter(|name| name.is_within(&prefix)) {
+            let rest = &name.as_bytes()[prefix.as_bytes().len()..];
+            let rest = rest.strip_prefix(b"/").unwrap_or(rest);
+            let mut parts = rest.split(|&byte| byte == b'/');
+            let first = parts.next().unwrap().to_vec();
+            let kind = if parts.next().is_some() { PlainKind::Directory } else { PlainKind::File };
+            entries.insert(first, if state.links.contains(name) { PlainKind::Other } else { kind });
+        }
+        if entries.is_empty() && !path.is_root() {
+            return Err(Errno::NOENT.into());
+        }
+        Ok(Box::new(entries.into_iter().map(Ok)))
+    }
+
+    fn usage(&self) -> io::Result<(u64, u64)> {
+        let state = self.call("usage")?;
+        let used = state.names.values().map(|inode| state.inodes[*inode].content.len() as u64).sum();
+        Ok((1 << 20, used))
+    }
+}
+
+impl CacheDiskFile for MemoryFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let state = self.disk.call("read")?;
+        let content = &state.inodes[self.inode].content;
+        let begin = (offset as usize).min(content.len());
+        let count = into.len().min(content.len() - begin);
+        into[..count].copy_from_slice(&content[begin..begin + count]);
+        Ok(count)
+    }
+
+    fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        let mut state = self.disk.call("write")?;
+        let room = state.room.unwrap_or(u64::MAX).min(from.len() as u64) as usize;
+        state.room = state.room.map(|left| left - room as u64);
+        let content = &mut state.inodes[self.inode].content;
+        let end = offset as usize + room;
+        if content.len() < end {
+            content.resize(end, 0);
+        }
+        content[offset as usize..end].copy_from_slice(&from[..room]);
+        if room < from.len() { Err(Errno::NOSPC.into()) } else { Ok(()) }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.disk.call("sync")?;
+        let inode = &mut state.inodes[self.inode];
+        inode.durable = inode.content.clone();
+        Ok(())
+    }
+
+    fn status(&self) -> io::Result<PlainStatus> {
+        let state = self.disk.call("status")?;
+        let size = state.inodes[self.inode].content.len() as u64;
+        Ok(PlainStatus { size, allocated: size, modified: 0 })
+    }
+
+    fn set_attribute(&self, name: &str, _: &[u8]) -> io::Result<()> {
+        let mut state = self.disk.call("attribute")?;
+        if state.has_no_attributes {
+            return Err(Errno::NOTSUP.into());
+        }
+        state.inodes[self.inode].attributes.insert(name.to_owned());
+        Ok(())
+    }
+
+    fn has_attribute(&self, name: &str) -> io::Result<bool> {
+        Ok(self.disk.call("attribute")?.inodes[self.inode].attributes.contains(name))
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        Ok(true)
+    }
+}

@@ -1,0 +1,31 @@
+//! One cached file on disk.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `access_history` | the periods in which clients had a file open, a limited number of them |
+//! | `block_store` | [`BlockStore`]: the blocks of one version of a file, and the claim of those that are durable |
+//! | `cache_key` | [`CacheKey`]: the name of a file in the cache |
+//! | `disk` | [`CacheDisk`]: the system calls that the cache makes |
+//! | `origin_version` | [`OriginVersion`]: a version of a file at its origin |
+//! | `state_file` | [`StoredState`]: the content of the file beside the data |
+//!
+//! All calls block.
+
+mod access_history;
+mod block_store;
+mod cache_key;
+mod disk;
+mod origin_version;
+mod state_file;
+
+#[cfg(test)]
+pub(crate) mod memory_disk;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use block_store::StoreContext;
+pub use block_store::{BlockStore, DamagedBlocks, StoreError};
+pub use cache_key::CacheKey;
+pub use disk::{CacheDisk, CacheDiskEntries, CacheDiskFile};
+pub use origin_version::{OriginVersion, VERSION_AGE_MIN};
+pub(crate) use state_file::StoredState;
