@@ -11,6 +11,7 @@ use std::path::Path;
 pub(crate) enum InvokedProgram {
     Xrootd,
     Cmsd,
+    FrmAdmin,
     Xrdcp,
     Xrdcopy,
     Xrdfs,
@@ -27,9 +28,10 @@ pub(crate) enum InvokedProgram {
 
 impl InvokedProgram {
     /// All supported programs.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Xrootd,
         Self::Cmsd,
+        Self::FrmAdmin,
         Self::Xrdcp,
         Self::Xrdcopy,
         Self::Xrdfs,
@@ -49,6 +51,7 @@ impl InvokedProgram {
         match self {
             Self::Xrootd => "xrootd",
             Self::Cmsd => "cmsd",
+            Self::FrmAdmin => "frm_admin",
             Self::Xrdcp => "xrdcp",
             Self::Xrdcopy => "xrdcopy",
             Self::Xrdfs => "xrdfs",

@@ -18,6 +18,7 @@ mod examples;
 mod exit_status;
 mod file_owner;
 mod files;
+mod frm_admin;
 mod grid_proxy;
 mod invoked_as;
 mod json_failures;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
     match program {
         InvokedProgram::Xrootd => xrootd::run(arguments),
         InvokedProgram::Cmsd => xrootd::stand_in(arguments),
+        InvokedProgram::FrmAdmin => frm_admin::run(arguments),
         InvokedProgram::Xrdcp | InvokedProgram::Xrdcopy => xrdcp::run(arguments),
         InvokedProgram::Xrdfs => xrdfs::run(arguments),
         InvokedProgram::Xrdmapc => xrdmapc::run(arguments),

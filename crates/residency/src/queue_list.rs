@@ -9,14 +9,33 @@ use std::path::Path;
 /// Returns up to `most` transfers of the queue in a directory, in the order of their addition. Rows that
 /// cannot be read are left out. Blocks.
 pub fn list_queue(directory: &Path, most: usize) -> Result<Vec<TransferEntry>, StoreError> {
+    let mut entries = Vec::new();
+    visit_rows(directory, most, &mut |entry| entries.push(entry))?;
+    Ok(entries)
+}
+
+/// Passes all transfers of the queue in a directory to `visit`, in the order of their addition. Rows that
+/// cannot be read are left out. Blocks.
+pub fn visit_queue(directory: &Path, visit: &mut dyn FnMut(TransferEntry)) -> Result<(), StoreError> {
+    visit_rows(directory, usize::MAX, visit)
+}
+
+fn visit_rows(directory: &Path, most: usize, visit: &mut dyn FnMut(TransferEntry)) -> Result<(), StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(directory.join(DATABASE), flags)?;
     let sql = format!("SELECT {COLUMNS} FROM entries ORDER BY number LIMIT ?");
     let mut statement = connection.prepare(&sql)?;
     let mut rows = statement.query(params![count(most)])?;
-    let mut entries = Vec::new();
     while let Some(row) = rows.next()? {
-        entries.extend(entry_of(row).ok().map(|(_, entry)| entry));
+        if let Ok((_, entry)) = entry_of(row) {
+            visit(entry);
+        }
     }
-    Ok(entries)
+    Ok(())
+}
+
+/// Reports whether there is a queue in a directory.
+#[must_use]
+pub fn has_queue(directory: &Path) -> bool {
+    directory.join(DATABASE).is_file()
 }

@@ -23,6 +23,7 @@
 //! | `reading_clients` | clients whose credentials only let them read |
 //! | `third_party` | third-party copies: pulls from other servers |
 //! | `purging` | purges, and their start beside staging |
+//! | `frm_admin` | the commands of XRootD's program for files with copies in mass storage |
 //! | `residency` | staging of files that are not on disk: the queue and its programs |
 //! | `login` | authentication of clients, refresh of keytabs |
 //! | `credential_check` | the files of keys and certificates, for `scalla config check` |
@@ -53,6 +54,7 @@ mod error;
 mod expiry;
 mod exported_files;
 mod exports;
+mod frm_admin;
 mod grid_login;
 mod host_lookups;
 mod issuer_keys;
@@ -83,6 +85,7 @@ pub use credential_check::check_credentials;
 pub use daemon::{Launch, LogTarget, run};
 pub use entity_program::entity_by_program;
 pub use error::StartError;
+pub use frm_admin::{FrmAdmin, FrmConsole};
 pub use grid_login::{grid_identity, only_reads};
 pub use issuer_keys::download_keys;
 pub use login::token_login;

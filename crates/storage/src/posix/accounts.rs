@@ -268,6 +268,23 @@ impl SpaceAccounts {
         self.start_refresh(state);
     }
 
+    /// Adds bytes to the usage of a space.
+    pub(super) fn grow(&self, space: &str, bytes: u64) {
+        if let Some(space) = self.space(space) {
+            self.add(&mut self.shared.lock(), space, difference(0, bytes));
+        }
+    }
+
+    /// Works with the usage log when all changes are in it. The error is that of a log that is not there, or
+    /// that another thread cannot write in time.
+    pub(super) fn with_log<T>(&self, work: impl FnOnce(&mut UsageLog) -> io::Result<T>) -> io::Result<T> {
+        let (mut state, _) = self.shared.wait(self.shared.lock());
+        match state.log.as_mut() {
+            Some(log) => work(log),
+            None => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
     fn space(&self, name: &str) -> Option<usize> {
         self.shared.spaces.iter().position(|space| space == name)
     }

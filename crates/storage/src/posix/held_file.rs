@@ -32,7 +32,11 @@ pub(super) struct PosixHeldFile {
 
 /// Opens the regular file at a path below the root. A link is followed only if it is that of a file in
 /// a space; the error of others is `ELOOP`.
-fn open(tree: &ConfinedTree, spaces: Option<&Spaces>, stored: &LogicalPath) -> io::Result<OwnedFd> {
+pub(super) fn open(
+    tree: &ConfinedTree,
+    spaces: Option<&Spaces>,
+    stored: &LogicalPath,
+) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY;
     let file = match tree.open(stored, flags | OFlags::NOFOLLOW | QUIET, 0) {
         Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {

@@ -30,8 +30,11 @@
 //! | `partition` | one partition and its free space |
 //! | `accounts` | the bytes that files in spaces use, and quotas |
 //! | `usage_log` | the file in which they are kept |
+//! | `administration` | links, data files, lock files and usage for tools of the administrator |
+//! | `relocation` | moves the data of a file to another space |
 
 mod accounts;
+mod administration;
 mod append;
 mod attribute;
 mod backend;
@@ -46,6 +49,7 @@ mod link;
 mod local_file_system;
 mod opening;
 mod partition;
+mod relocation;
 mod resident;
 mod space;
 mod stable;
@@ -57,8 +61,10 @@ mod usage_log;
 mod volume;
 mod walk;
 
+pub use administration::SpaceDataFile;
 pub use backend::{Config, Posix};
 pub use partition::{FIGURES_WAIT, PARTITION_BYTES_MAX};
 pub use space::{NAME_ATTRIBUTE, SPACE_DEFAULT, SpaceConfig};
 pub use tree::DisabledFeatures;
+pub use usage_log::SpaceEntry;
 pub use volume::{POOL_THREADS_MAX, VOLUMES_MAX, WRITE_COOL_DOWN, WRITE_SLOW};

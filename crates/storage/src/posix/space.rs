@@ -366,6 +366,39 @@ impl Spaces {
         self.accounts.as_ref().is_some_and(|accounts| accounts.has_log())
     }
 
+    /// Returns the accounts, if there are any.
+    pub(super) fn accounts(&self) -> Option<&Arc<SpaceAccounts>> {
+        self.accounts.as_ref()
+    }
+
+    /// Returns the spaces with the directories of their partitions.
+    pub(super) fn partition_directories(&self) -> impl Iterator<Item = (String, PathBuf)> {
+        self.partitions.iter().map(|partition| (partition.space.clone(), partition.directory.clone()))
+    }
+
+    /// Reports whether a path is that of a data file on one of the partitions.
+    pub(super) fn has_placed(&self, data: &Path) -> bool {
+        self.placed(data).is_some()
+    }
+
+    /// Reports whether a data file is where a wish (`NAME[:PARTITION]`) wants it.
+    pub(super) fn fits(&self, data: &Path, wish: &str) -> bool {
+        let (space, begin) = wish_parts(wish);
+        self.placed(data) == Some(space) && data.as_os_str().as_bytes().starts_with(begin.as_bytes())
+    }
+
+    /// Creates a data file in the wanted space, without a name. `ENOENT` if there is no such space.
+    pub(super) fn create_wanted(&self, wish: &str, create: &CreateMode) -> io::Result<(OwnedFd, PathBuf)> {
+        let mut failed: io::Error = Errno::NOSPC.into();
+        for partition in self.candidates(wish_parts(wish).0, create)? {
+            match self.create_data(partition, create.mode) {
+                Ok(created) => return Ok(created),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
     /// Returns the account of a file that was opened for writing by a name.
     pub(super) fn account_open(
         &self,

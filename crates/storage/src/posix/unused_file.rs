@@ -215,7 +215,7 @@ impl UnusedFile for PosixUnusedFile {
 
 /// Takes a lease for writing. `EBUSY` if the file is open elsewhere, `EACCES` if it does not belong to the
 /// user of the server, and `EOPNOTSUPP` if the file system has no leases.
-fn take_lease(file: BorrowedFd<'_>) -> io::Result<()> {
+pub(super) fn take_lease(file: BorrowedFd<'_>) -> io::Result<()> {
     // The signal for an open by others. It is ignored by default, while the usual one ends the process.
     //
     // SAFETY: the call has no pointer, and the descriptor is open.
@@ -235,7 +235,7 @@ fn take_lease(file: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Reports whether the lease is whole: nobody has asked to open the file.
-fn has_lease(file: BorrowedFd<'_>) -> io::Result<bool> {
+pub(super) fn has_lease(file: BorrowedFd<'_>) -> io::Result<bool> {
     // SAFETY: the call has no pointer, and the descriptor is open.
     match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) } {
         -1 => Err(io::Error::last_os_error()),

@@ -41,6 +41,21 @@ pub(super) struct UsageLog {
     has_sync_failed: bool,
 }
 
+/// The entry of a space, in bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SpaceEntry {
+    /// The name of the space.
+    pub space: String,
+    /// Used by files.
+    pub used: i64,
+    /// Staged by other programs.
+    pub staged: i64,
+    /// Purged by other programs.
+    pub purged: i64,
+    /// Adjusted by hand.
+    pub adjusted: i64,
+}
+
 /// A lock on the file, held until drop.
 struct LogLock<'f>(&'f File);
 
@@ -231,6 +246,32 @@ impl UsageLog {
         drop(lock);
         self.sync_changes(File::sync_data);
         Ok(usages)
+    }
+
+    /// Returns the entries of all spaces. May wait.
+    pub(super) fn read_entries(&self) -> io::Result<Vec<SpaceEntry>> {
+        let _lock = LogLock::new(&self.file)?;
+        let content = LogContent::read(&self.file)?;
+        let entry = |(space, entry): &(String, usize)| SpaceEntry {
+            space: space.clone(),
+            used: content.number(*entry, 0),
+            staged: content.number(*entry, 1),
+            purged: content.number(*entry, 2),
+            adjusted: content.number(*entry, 3),
+        };
+        Ok(self.entries.iter().map(entry).collect())
+    }
+
+    /// Sets the usage of a space, in place of what is recorded. May wait.
+    pub(super) fn set_usage(&mut self, space: &str, bytes: u64) -> io::Result<()> {
+        let found = self.entries.iter().find(|(name, _)| name == space);
+        let (_, entry) = found.ok_or(io::ErrorKind::NotFound)?;
+        let _lock = LogLock::new(&self.file)?;
+        let mut content = LogContent::read(&self.file)?;
+        content.set_number(*entry, 0, i64::try_from(bytes).unwrap_or(i64::MAX));
+        (1..=3).for_each(|number| content.set_number(*entry, number, 0));
+        content.write(*entry, &self.file)?;
+        self.file.sync_data()
     }
 
     /// Syncs the file if there were enough changes. A failure is logged once, and the next change tries
