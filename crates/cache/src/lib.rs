@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `cinfo` | [`Cinfo`]: the file beside each cached file, with its blocks and accesses |
 //! | `block_map` | [`BlockMap`]: the blocks of a file that are in the cache |
+//! | `disk_cache` | [`DiskCache`]: the cache of a server |
 //! | `eviction` | [`EvictionPolicy`]: the order in which a full cache removes its units |
 //! | `fill` | [`FileFill`]: reads of a file of which parts are cached |
 //! | `store` | [`BlockStore`]: one cached file on disk |
@@ -11,6 +12,7 @@
 
 mod block_map;
 mod cinfo;
+mod disk_cache;
 mod eviction;
 mod fill;
 mod simulation;
@@ -18,6 +20,10 @@ mod store;
 
 pub use block_map::BlockMap;
 pub use cinfo::{CINFO_BYTES_MAX, CacheAccess, CacheChecks, Cinfo, CinfoError, CinfoVersion};
+pub use disk_cache::{
+    CacheClock, CacheLimits, CacheOrigin, CacheRead, CacheReadError, CacheReader, CacheSettings,
+    CacheStartError, ChangeGuard, DiskCache, DiskShare, OpenTicket,
+};
 pub use eviction::{EvictionPolicy, LruPolicy, S3FifoPolicy};
 pub use fill::{FetchId, FileFill, FillAction, ReadId, ReadPattern, ReaderId};
 pub use simulation::{
@@ -26,5 +32,5 @@ pub use simulation::{
 };
 pub use store::{
     BlockStore, CacheDisk, CacheDiskEntries, CacheDiskFile, CacheKey, DamagedBlocks, OriginVersion,
-    StoreError, VERSION_AGE_MIN,
+    StoreError, VERSION_AGE_MIN, open_disk,
 };

@@ -142,6 +142,12 @@ impl FileFill {
         self.reads.is_empty() && self.fetches.is_empty() && self.disk_reads.is_empty()
     }
 
+    /// Returns the reader of a read that has not ended.
+    #[must_use]
+    pub fn reader_of(&self, read: ReadId) -> Option<ReaderId> {
+        self.reads.get(&read).map(|pending| pending.reader)
+    }
+
     /// Gives up a block, whose bytes on disk may be removed then. Returns `false` if it is not stored, or
     /// is being read.
     pub fn evict(&mut self, block: u64) -> bool {
@@ -168,13 +174,13 @@ impl FileFill {
         read: ReadId,
         reader: ReaderId,
         bytes: Range<u64>,
-        memory: u64,
+        mut memory: u64,
     ) -> Vec<FillAction> {
         let end = bytes.end.min(self.size);
         let bytes = bytes.start.min(end)..end;
         let mut actions = Vec::new();
         self.reads.insert(read, PendingRead { reader, missing: bytes.end - bytes.start });
-        self.request(read, bytes, memory, &mut actions);
+        self.request(read, bytes, &mut memory, &mut actions);
         self.finish(read, &mut actions);
         actions
     }
@@ -243,7 +249,7 @@ impl FileFill {
 
     /// Takes the failure of a fetch. Reads of its reader that wait for it end. The fetch is made again
     /// for another reader, if one waits.
-    pub fn failed(&mut self, fetch: FetchId, memory: u64) -> Vec<FillAction> {
+    pub fn failed(&mut self, fetch: FetchId, mut memory: u64) -> Vec<FillAction> {
         let mut actions = Vec::new();
         let Some(first) = self.first_blocks.get(&fetch).copied() else { return actions };
         let Some(state) = self.fetches.get_mut(&first) else { return actions };
@@ -261,7 +267,7 @@ impl FileFill {
         for Waiter { read, bytes } in waiters {
             match self.reads.get(&read) {
                 Some(pending) if pending.reader == reader => self.end(read, &mut actions),
-                Some(_) => self.request(read, bytes, memory, &mut actions),
+                Some(_) => self.request(read, bytes, &mut memory, &mut actions),
                 None => {}
             }
         }
@@ -275,7 +281,7 @@ impl FileFill {
         read: ReadId,
         bytes: Range<u64>,
         damaged: &[u64],
-        memory: u64,
+        mut memory: u64,
     ) -> Vec<FillAction> {
         let mut actions = Vec::new();
         if let Some(at) = self.disk_reads.iter().position(|one| *one == (read, bytes.clone())) {
@@ -288,7 +294,7 @@ impl FileFill {
             let bad = of_block.start.max(good)..of_block.end.min(bytes.end);
             if bad.start < bad.end {
                 self.has(read, &(good..bad.start), &mut actions);
-                self.request(read, bad.clone(), memory, &mut actions);
+                self.request(read, bad.clone(), &mut memory, &mut actions);
                 good = bad.end;
             }
         }
@@ -314,8 +320,9 @@ impl FileFill {
         }
     }
 
-    /// Requests bytes of a read: from the disk, from fetches in progress, or by new fetches.
-    fn request(&mut self, read: ReadId, bytes: Range<u64>, mut memory: u64, actions: &mut Vec<FillAction>) {
+    /// Requests bytes of a read: from the disk, from fetches in progress, or by new fetches, which take from
+    /// `memory`.
+    fn request(&mut self, read: ReadId, bytes: Range<u64>, memory: &mut u64, actions: &mut Vec<FillAction>) {
         let Some(reader) = self.reads.get(&read).map(|pending| pending.reader) else { return };
         let mut at = bytes.start;
         while at < bytes.end {
@@ -334,8 +341,8 @@ impl FileFill {
             if is_stored {
                 self.disk_reads.push((read, part.clone()));
                 actions.push(FillAction::ReadStored { read, bytes: part });
-            } else if whole.end - whole.start <= memory {
-                memory -= whole.end - whole.start;
+            } else if whole.end - whole.start <= *memory {
+                *memory -= whole.end - whole.start;
                 self.start(reader, block..last + 1, actions);
                 self.join(read, block, part, actions);
             } else {

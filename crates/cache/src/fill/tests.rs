@@ -63,6 +63,17 @@ fn a_failed_fetch_is_made_again_for_another_reader() {
 }
 
 #[test]
+fn fetches_after_a_failure_share_the_memory() {
+    let mut fill = empty(1_000, 100);
+    let (first, _) = fetches(&fill.read(ReadId(1), ALICE, 0..300, u64::MAX))[0].clone();
+    fill.read(ReadId(2), BOB, 0..50, 0);
+    fill.read(ReadId(3), BOB, 250..300, 0);
+    let actions = fill.failed(first, 150);
+    assert_eq!(fetches(&actions).into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>(), [0..100]);
+    assert!(actions.contains(&FillAction::Bypass { read: ReadId(3), bytes: 250..300 }), "{actions:?}");
+}
+
+#[test]
 fn without_memory_a_read_gets_its_bytes_directly() {
     let mut fill = empty(1_000, 100);
     let bypass = FillAction::Bypass { read: ReadId(1), bytes: 250..1_000 };

@@ -120,6 +120,11 @@ impl StoreContext {
         Ok(true)
     }
 
+    /// Reports whether there is data that a cache has marked as its own.
+    pub(crate) fn is_unclaimed(&self, key: &CacheKey) -> bool {
+        self.disk.open(key.data()).is_ok_and(|data| data.has_attribute(DATA_ATTRIBUTE).unwrap_or(false))
+    }
+
     /// Removes the data before the state, because data alone cannot be identified after a crash.
     fn unlink(&self, key: &CacheKey, has_data: bool, has_state: bool) -> io::Result<()> {
         if has_data {
@@ -178,6 +183,17 @@ struct StoreState {
     dropped: HashSet<u64>,
     has_new_claims: bool,
     has_new_accesses: bool,
+    /// Number of bytes that the state on disk claims.
+    claimed: u64,
+}
+
+impl StoreState {
+    /// Returns the checksum of a stored block, which one of XRootD has not at first. `None` if the block is not
+    /// stored.
+    fn checksum(&self, block: u64) -> Option<Option<u32>> {
+        let is_stored = self.stored.cinfo.blocks.contains(block) || self.unclaimed.contains_key(&block);
+        is_stored.then(|| self.stored.checksums.get(block))
+    }
 }
 
 impl BlockStore {
@@ -210,7 +226,9 @@ impl BlockStore {
             (None, None) => Self::create(context, key, version, now)?,
         };
         let block_bytes = stored.cinfo.block_bytes;
+        let claimed = stored.stored_bytes();
         let state = StoreState {
+            claimed,
             stored,
             unclaimed: HashMap::new(),
             writes: 0,
@@ -319,7 +337,10 @@ impl BlockStore {
         (at, part): (u64, &mut [u8]),
         piece: &mut Vec<u8>,
     ) -> io::Result<bool> {
-        let expected = self.state().stored.checksums.get(block);
+        let Some(expected) = self.state().checksum(block) else {
+            // Another read has found it damaged meanwhile.
+            return Ok(false);
+        };
         if bytes.start == at && bytes.end - bytes.start == part.len() as u64 {
             let is_whole = self.data.read_at(at, part)? == part.len();
             return Ok(is_whole && self.has_checksum(block, expected, crc32c(part)));
@@ -399,6 +420,11 @@ impl BlockStore {
         (self.state().unclaimed.len() as u64).saturating_mul(self.block_bytes)
     }
 
+    /// Returns the number of bytes that the state on disk claims.
+    pub(crate) fn claimed_bytes(&self) -> u64 {
+        self.state().claimed
+    }
+
     /// Records a period in which clients had the file open.
     pub fn record_access(&self, access: CacheAccess, now: i64) {
         let mut state = self.state();
@@ -428,7 +454,7 @@ impl BlockStore {
         if has_blocks {
             self.data.sync()?;
         }
-        let (content, dropped) = {
+        let (content, dropped, claimed) = {
             let mut state = self.state();
             let synced: Vec<u64> = state
                 .unclaimed
@@ -445,13 +471,14 @@ impl BlockStore {
                 state.stored.cinfo.unverified_since = Some(now);
             }
             (state.has_new_claims, state.has_new_accesses) = (false, false);
-            (state.stored.encode(), state.dropped.clone())
+            (state.stored.encode(), state.dropped.clone(), state.stored.stored_bytes())
         };
         let replaced = self.context.replace_state(&self.key, &content, self.version.size);
         let mut state = self.state();
         match &replaced {
             Ok(()) => {
                 claiming.replaced = now;
+                state.claimed = claimed;
                 state.dropped.retain(|block| !dropped.contains(block));
             }
             Err(_) => state.has_new_claims = true,

@@ -3,6 +3,7 @@
 
 use base::LogicalPath;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use storage::{PlainFile, PlainKind, PlainStatus, PlainTree};
 
@@ -45,6 +46,14 @@ pub trait CacheDiskFile: Send + Sync {
     fn has_attribute(&self, name: &str) -> io::Result<bool>;
     /// Locks the file until it is closed. Returns whether no other process has it.
     fn try_lock(&self) -> io::Result<bool>;
+}
+
+/// Opens the disk below a directory, which must exist.
+///
+/// # Errors
+/// Errors of the operating system.
+pub fn open_disk(directory: &Path) -> io::Result<Arc<dyn CacheDisk>> {
+    Ok(Arc::new(PlainTree::open(directory)?))
 }
 
 impl CacheDisk for PlainTree {

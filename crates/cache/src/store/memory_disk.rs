@@ -88,6 +88,11 @@ impl MemoryDisk {
         self.lock().faults.push((call, error.raw_os_error()));
     }
 
+    /// Ends all failures.
+    pub(crate) fn clear_faults(&self) {
+        self.lock().faults.clear();
+    }
+
     /// Limits the bytes that can still be written.
     pub(crate) fn set_room(&self, room: Option<u64>) {
         self.lock().room = room;

@@ -86,6 +86,7 @@ fn a_damaged_block_is_found_and_given_up() {
     disk.flip(key().data(), 1_999);
     let mut part = [0; 900];
     assert_eq!(store.read(1_000, &mut part), [1], "its last byte is wrong, which was not requested");
+    assert_eq!(store.read(1_000, &mut part), [1], "another read at the same time");
     store.flush(NOW).unwrap();
     drop(store);
     let again = open(&context(&disk), ONE).unwrap();

@@ -1,0 +1,466 @@
+//! [`CachedFile`]: one version of a file that readers have open. It performs the actions of its
+//! [`FileFill`](crate::FileFill).
+
+use super::fetch_memory::FetchMemory;
+use super::shared::CacheShared;
+use super::{CacheOrigin, CacheReadError};
+use crate::store::BlockStore;
+use crate::{
+    CacheAccess, CacheKey, FetchId, FileFill, FillAction, OriginVersion, ReadId, ReadPattern, ReaderId,
+};
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, oneshot};
+
+/// The bytes of a read, in parts that are in no order. They cover it without gaps.
+pub(super) type ReadParts = Vec<(u64, Bytes)>;
+
+/// The result of a read.
+pub(super) type ReadResult<O> = Result<ReadParts, CacheReadError<<O as CacheOrigin>::Failure>>;
+
+/// One version of a file.
+pub(super) struct CachedFile<O: CacheOrigin> {
+    pub(super) shared: Arc<CacheShared>,
+    pub(super) key: CacheKey,
+    pub(super) store: Arc<BlockStore>,
+    state: Mutex<FileState<O>>,
+    /// The file at the origin is another version now.
+    has_changed: AtomicBool,
+    /// Nothing is stored any longer.
+    is_retired: AtomicBool,
+    /// The file may have been changed through this server, so each read compares the version first.
+    is_suspect: AtomicBool,
+    pub(super) is_flushing: AtomicBool,
+    idle: Notify,
+}
+
+struct FileState<O: CacheOrigin> {
+    fill: FileFill,
+    /// The memory of fetches: the offset of the first byte, and the bytes when they have arrived.
+    fetched: HashMap<FetchId, (u64, Bytes)>,
+    reads: HashMap<ReadId, PendingParts<O>>,
+    readers: HashMap<ReaderId, ReaderState<O>>,
+    next: u64,
+    /// The reason for the failure that is being handled.
+    failure: Option<CacheReadError<O::Failure>>,
+    access: CacheAccess,
+}
+
+struct PendingParts<O: CacheOrigin> {
+    parts: ReadParts,
+    done: oneshot::Sender<ReadResult<O>>,
+}
+
+struct ReaderState<O: CacheOrigin> {
+    origin: Arc<O>,
+    pattern: ReadPattern,
+    attached: i64,
+}
+
+/// What is done without the lock.
+pub(super) enum FileWork<O: CacheOrigin> {
+    /// Request bytes at the origin for all that wait for them.
+    Fetch { fetch: FetchId, origin: Arc<O>, bytes: Range<u64> },
+    /// The reader of a fetch has left.
+    Lost(FetchId),
+    /// Request bytes at the origin for one read.
+    Bypass { read: ReadId, origin: Option<Arc<O>>, bytes: Range<u64> },
+    /// Write a block.
+    Store { fetch: FetchId, block: u64, content: Bytes },
+    /// Read from the disk.
+    ReadStored { read: ReadId, bytes: Range<u64> },
+}
+
+impl<O: CacheOrigin> CachedFile<O> {
+    /// Creates the file of a store; `None` if the store does not fit.
+    pub(super) fn new(shared: &Arc<CacheShared>, key: &CacheKey, store: BlockStore) -> Option<Arc<Self>> {
+        let fill = FileFill::new(store.version().size, store.block_bytes(), store.blocks())?;
+        let access = CacheAccess {
+            attached: shared.now(),
+            detached: 0,
+            opens: 0,
+            duration: 0,
+            merged: 0,
+            bytes_hit: 0,
+            bytes_missed: 0,
+            bytes_bypassed: 0,
+        };
+        let state = FileState {
+            fill,
+            fetched: HashMap::new(),
+            reads: HashMap::new(),
+            readers: HashMap::new(),
+            next: 0,
+            failure: None,
+            access,
+        };
+        Some(Arc::new(Self {
+            shared: shared.clone(),
+            key: key.clone(),
+            store: Arc::new(store),
+            state: Mutex::new(state),
+            has_changed: AtomicBool::new(false),
+            is_retired: AtomicBool::new(false),
+            is_suspect: AtomicBool::new(false),
+            is_flushing: AtomicBool::new(false),
+            idle: Notify::new(),
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, FileState<O>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn version(&self) -> OriginVersion {
+        self.store.version()
+    }
+
+    pub(super) fn memory(&self) -> &FetchMemory {
+        &self.shared.memory
+    }
+
+    pub(super) fn has_changed(&self) -> bool {
+        self.has_changed.load(Ordering::Acquire)
+    }
+
+    /// Records that the file at the origin is another version.
+    pub(super) fn set_changed(&self) {
+        self.has_changed.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_suspect(&self) -> bool {
+        self.is_suspect.load(Ordering::Acquire)
+    }
+
+    /// Stops all storing. With `is_suspect`, reads compare the version at the origin from now on.
+    pub(super) fn retire(&self, is_suspect: bool) {
+        self.is_retired.store(true, Ordering::Release);
+        if is_suspect {
+            self.is_suspect.store(true, Ordering::Release);
+        }
+    }
+
+    /// Reports whether blocks can be stored.
+    pub(super) fn may_store(&self) -> bool {
+        !self.is_retired.load(Ordering::Acquire) && !self.has_changed() && self.shared.may_store()
+    }
+
+    /// Adds a reader.
+    pub(super) fn attach(&self, origin: Arc<O>) -> ReaderId {
+        let mut state = self.state();
+        let id = ReaderId(state.next());
+        let attached = self.shared.now();
+        state.readers.insert(id, ReaderState { origin, pattern: ReadPattern::default(), attached });
+        state.access.opens = state.access.opens.saturating_add(1);
+        id
+    }
+
+    /// Removes a reader. Returns whether it was the last one.
+    pub(super) fn detach(&self, reader: ReaderId) -> bool {
+        let mut state = self.state();
+        if let Some(gone) = state.readers.remove(&reader) {
+            let seconds = self.shared.now().saturating_sub(gone.attached);
+            let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
+            state.access.duration = state.access.duration.saturating_add(seconds);
+        }
+        state.readers.is_empty()
+    }
+
+    pub(super) fn has_readers(&self) -> bool {
+        !self.state().readers.is_empty()
+    }
+
+    /// Waits until nothing is read, fetched or stored.
+    pub(super) async fn wait_idle(&self) {
+        loop {
+            let notified = self.idle.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            if self.is_idle() {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.state().fill.is_idle()
+    }
+
+    /// Returns the number of stored bytes.
+    pub(super) fn stored_bytes(&self) -> u64 {
+        let version = self.store.version();
+        crate::store::stored_bytes(self.state().fill.stored(), self.store.block_bytes(), version.size)
+    }
+
+    /// Returns the record of this period, once.
+    pub(super) fn take_access(&self) -> CacheAccess {
+        let mut state = self.state();
+        let now = self.shared.now();
+        let next = CacheAccess { attached: now, ..state.access };
+        let next =
+            CacheAccess { opens: 0, duration: 0, bytes_hit: 0, bytes_missed: 0, bytes_bypassed: 0, ..next };
+        CacheAccess { detached: now, ..std::mem::replace(&mut state.access, next) }
+    }
+
+    /// Returns the number of bytes of the blocks of a range.
+    fn bytes_of_blocks(&self, bytes: &Range<u64>) -> u64 {
+        let block = self.store.block_bytes();
+        let end = bytes.end.min(self.version().size);
+        let blocks = end.div_ceil(block).saturating_sub(bytes.start / block);
+        blocks.saturating_mul(block)
+    }
+
+    /// Begins a read. The result arrives at the receiver.
+    pub(super) fn begin_read(
+        self: &Arc<Self>,
+        reader: ReaderId,
+        bytes: Range<u64>,
+    ) -> (ReadId, oneshot::Receiver<ReadResult<O>>) {
+        let (done, receiver) = oneshot::channel();
+        let may_store = self.may_store();
+        let memory = if may_store { self.memory().take(self.bytes_of_blocks(&bytes)) } else { 0 };
+        let mut state = self.state();
+        let read = ReadId(state.next());
+        state.reads.insert(read, PendingParts { parts: Vec::new(), done });
+        let actions = state.fill.read(read, reader, bytes.clone(), memory);
+        let mut work = self.apply_reserved(&mut state, actions, memory);
+        let next = state.readers.get_mut(&reader).map(|reader| reader.pattern.next(&bytes));
+        let limit = self.shared.prefetch_bytes;
+        if let Some(next) = next.filter(|next| may_store && limit > 0 && !next.is_empty()) {
+            let next = next.start..next.end.min(next.start.saturating_add(limit));
+            let memory = self.memory().take_ahead(self.bytes_of_blocks(&next));
+            let actions = state.fill.prefetch(reader, next, memory);
+            work.extend(self.apply_reserved(&mut state, actions, memory));
+        }
+        drop(state);
+        self.start(work);
+        (read, receiver)
+    }
+
+    /// Forgets a read whose client has left.
+    pub(super) fn cancel(&self, read: ReadId) {
+        let mut state = self.state();
+        state.fill.cancel(read);
+        state.reads.remove(&read);
+        self.note_idle(&state);
+    }
+
+    /// Takes the result of a fetch.
+    pub(super) fn fetched(
+        self: &Arc<Self>,
+        fetch: FetchId,
+        bytes: &Range<u64>,
+        result: Result<Bytes, CacheReadError<O::Failure>>,
+    ) {
+        let mut state = self.state();
+        let work = match result {
+            Ok(content) => {
+                let end = bytes.start.saturating_add(content.len() as u64);
+                if let Some(place) = state.fetched.get_mut(&fetch) {
+                    *place = (bytes.start, content);
+                }
+                let actions = state.fill.arrived(fetch, end);
+                self.apply(&mut state, actions)
+            }
+            Err(failure) => {
+                state.failure = Some(failure);
+                let memory = if self.may_store() { self.memory().take(bytes.end - bytes.start) } else { 0 };
+                let actions = state.fill.failed(fetch, memory);
+                self.apply_reserved(&mut state, actions, memory)
+            }
+        };
+        drop(state);
+        self.start(work);
+    }
+
+    /// Takes the result of a request for one read.
+    pub(super) fn bypassed(
+        self: &Arc<Self>,
+        read: ReadId,
+        bytes: Range<u64>,
+        result: Result<Bytes, CacheReadError<O::Failure>>,
+    ) {
+        let mut state = self.state();
+        let is_complete = result.is_ok();
+        match result {
+            Ok(content) => {
+                state.access.bytes_bypassed = added(state.access.bytes_bypassed, content.len() as u64);
+                state.give(read, bytes.start, content);
+            }
+            Err(failure) => state.failure = Some(failure),
+        }
+        let actions = state.fill.bypassed(read, bytes, is_complete);
+        let work = self.apply(&mut state, actions);
+        drop(state);
+        self.start(work);
+    }
+
+    /// Takes the end of a write.
+    pub(super) fn stored(self: &Arc<Self>, fetch: FetchId, block: u64, is_written: bool) {
+        let mut state = self.state();
+        if is_written {
+            let bytes = state.fill.bytes_of(block);
+            self.shared.index.grow(&self.key, bytes.end - bytes.start);
+        }
+        let actions = state.fill.stored_block(fetch, block, is_written);
+        let work = self.apply(&mut state, actions);
+        drop(state);
+        self.start(work);
+    }
+
+    /// Takes bytes from the disk, and the blocks of them that are damaged.
+    pub(super) fn read_stored(
+        self: &Arc<Self>,
+        read: ReadId,
+        bytes: Range<u64>,
+        content: Vec<u8>,
+        damaged: &[u64],
+    ) {
+        let memory = if damaged.is_empty() || !self.may_store() {
+            0
+        } else {
+            self.memory().take((damaged.len() as u64).saturating_mul(self.store.block_bytes()))
+        };
+        let content = Bytes::from(content);
+        let mut state = self.state();
+        let mut good = bytes.start;
+        for &block in damaged {
+            let bad = state.fill.bytes_of(block);
+            state.give_part(read, good..bad.start.max(good), &bytes, &content);
+            good = bad.end.clamp(good, bytes.end);
+        }
+        state.give_part(read, good..bytes.end, &bytes, &content);
+        let actions = state.fill.read_stored(read, bytes, damaged, memory);
+        let work = self.apply_reserved(&mut state, actions, memory);
+        drop(state);
+        self.start(work);
+    }
+
+    /// Applies actions whose fetches may use this much memory, and returns the rest of it.
+    fn apply_reserved(
+        &self,
+        state: &mut FileState<O>,
+        actions: Vec<FillAction>,
+        memory: u64,
+    ) -> Vec<FileWork<O>> {
+        let used: u64 = actions
+            .iter()
+            .filter_map(|action| match action {
+                FillAction::Fetch { bytes, .. } => Some(bytes.end - bytes.start),
+                _ => None,
+            })
+            .sum();
+        self.memory().give(memory.saturating_sub(used));
+        self.apply(state, actions)
+    }
+
+    /// Applies actions to the state. Returns what is to be done without the lock.
+    fn apply(&self, state: &mut FileState<O>, actions: Vec<FillAction>) -> Vec<FileWork<O>> {
+        let mut work = Vec::new();
+        for action in actions {
+            match action {
+                FillAction::Fetch { fetch, reader, bytes } => {
+                    state.access.bytes_missed = added(state.access.bytes_missed, bytes.end - bytes.start);
+                    state.fetched.insert(fetch, (bytes.start, Bytes::new()));
+                    work.push(match state.readers.get(&reader) {
+                        Some(reader) => FileWork::Fetch { fetch, origin: reader.origin.clone(), bytes },
+                        None => FileWork::Lost(fetch),
+                    });
+                }
+                FillAction::Bypass { read, bytes } => {
+                    let origin = state.origin_of(read);
+                    work.push(FileWork::Bypass { read, origin, bytes });
+                }
+                FillAction::ReadStored { read, bytes } => {
+                    state.access.bytes_hit = added(state.access.bytes_hit, bytes.end - bytes.start);
+                    work.push(FileWork::ReadStored { read, bytes });
+                }
+                FillAction::Copy { read, fetch, bytes } => {
+                    if let Some(content) = state.content(fetch, &bytes) {
+                        state.give(read, bytes.start, content);
+                    }
+                }
+                FillAction::Store { fetch, block } => {
+                    let bytes = state.fill.bytes_of(block);
+                    let content = state.content(fetch, &bytes).unwrap_or_default();
+                    work.push(FileWork::Store { fetch, block, content });
+                }
+                FillAction::Release { fetch, bytes } => {
+                    state.fetched.remove(&fetch);
+                    self.memory().give(bytes);
+                }
+                FillAction::Done { read, is_complete } => state.finish(read, is_complete),
+            }
+        }
+        state.failure = None;
+        self.note_idle(state);
+        work
+    }
+
+    fn note_idle(&self, state: &FileState<O>) {
+        if state.fill.is_idle() {
+            self.idle.notify_waiters();
+        }
+    }
+
+    /// Makes written blocks durable.
+    pub(super) fn flush(&self) -> io::Result<()> {
+        let flushed = self.store.flush(self.shared.now());
+        if let Err(error) = &flushed {
+            self.shared.note_disk_failure(&self.key, error);
+        }
+        flushed
+    }
+}
+
+impl<O: CacheOrigin> FileState<O> {
+    fn next(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn origin_of(&self, read: ReadId) -> Option<Arc<O>> {
+        let reader = self.fill.reader_of(read)?;
+        self.readers.get(&reader).map(|reader| reader.origin.clone())
+    }
+
+    /// Returns bytes in the memory of a fetch.
+    fn content(&self, fetch: FetchId, bytes: &Range<u64>) -> Option<Bytes> {
+        let (begin, content) = self.fetched.get(&fetch)?;
+        let place = usize::try_from(bytes.start.checked_sub(*begin)?).ok()?
+            ..usize::try_from(bytes.end.checked_sub(*begin)?).ok()?;
+        (place.start <= place.end && place.end <= content.len()).then(|| content.slice(place))
+    }
+
+    fn give(&mut self, read: ReadId, offset: u64, content: Bytes) {
+        if let Some(pending) = self.reads.get_mut(&read) {
+            pending.parts.push((offset, content));
+        }
+    }
+
+    /// Gives a part of bytes that were read from the disk.
+    fn give_part(&mut self, read: ReadId, part: Range<u64>, whole: &Range<u64>, content: &Bytes) {
+        let (begin, end) = (part.start.saturating_sub(whole.start), part.end.saturating_sub(whole.start));
+        let (begin, end) = (begin as usize, (end as usize).min(content.len()));
+        if begin < end {
+            self.give(read, part.start, content.slice(begin..end));
+        }
+    }
+
+    fn finish(&mut self, read: ReadId, is_complete: bool) {
+        let Some(pending) = self.reads.remove(&read) else { return };
+        let failure = || self.failure.clone().unwrap_or(CacheReadError::Ended);
+        let result = if is_complete { Ok(pending.parts) } else { Err(failure()) };
+        // The client may have left.
+        pending.done.send(result).ok();
+    }
+}
+
+fn added(count: i64, bytes: u64) -> i64 {
+    count.saturating_add(i64::try_from(bytes).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,330 @@
+//! The disk cache of a server: files that readers have open, what is stored of them, and its removal.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `cache_index` | `CacheIndex`: the files on disk with their sizes, and the order of their removal |
+//! | `cached_file` | `CachedFile`: one version of a file that readers have open |
+//! | `changes` | [`ChangeGuard`], [`OpenTicket`]: changes of files through this server |
+//! | `fetch_memory` | `FetchMemory`: the limit of the memory of fetches |
+//! | `origin` | [`CacheOrigin`]: the source of a cached file |
+//! | `reader` | [`CacheReader`]: a reader of a cached file |
+//! | `removal` | the removal of files when the disk is full |
+//! | `scan` | the search for files that earlier processes have stored |
+//! | `settings` | [`CacheSettings`] |
+//! | `shared` | `CacheShared`: what all files share |
+//! | `table` | `CacheTable`: the files that are open or being opened |
+//! | `work` | requests at the origin, and calls of the disk |
+//!
+//! Nothing here blocks the caller: requests are tasks, and calls of the disk are jobs of two pools.
+
+mod cache_index;
+mod cached_file;
+mod changes;
+mod fetch_memory;
+mod origin;
+mod reader;
+mod removal;
+mod scan;
+mod settings;
+mod shared;
+mod table;
+mod work;
+
+#[cfg(test)]
+mod tests;
+
+pub use changes::{ChangeGuard, OpenTicket};
+pub use origin::{CacheOrigin, CacheReadError};
+pub use reader::{CacheRead, CacheReader};
+pub use settings::{CacheLimits, CacheSettings, CacheStartError, DiskShare};
+pub use shared::CacheClock;
+
+use crate::store::{BlockStore, OWN_DIRECTORY, StoreContext, StoreError};
+use crate::{CacheDisk, CacheDiskFile, CacheKey, OriginVersion};
+use base::LogicalPath;
+use cache_index::CacheIndex;
+use cached_file::CachedFile;
+use changes::ChangeTable;
+use fetch_memory::FetchMemory;
+use shared::CacheShared;
+use std::io;
+use std::sync::Arc;
+use storage::Pool;
+use table::CacheTable;
+use tokio::runtime::Handle;
+
+/// Number of threads that read from the disk, and of those for everything else.
+const READ_THREADS: usize = 16;
+const WRITE_THREADS: usize = 8;
+
+/// Maximum number of cached files below a renamed directory that are removed before it is renamed. What is left is
+/// recognised as another version, because the identity of a file at its origin is part of it.
+const RENAMED_FILES_MAX: usize = 4096;
+
+/// A disk cache in front of origins of one kind.
+pub struct DiskCache<O: CacheOrigin> {
+    shared: Arc<CacheShared>,
+    table: Arc<CacheTable<O>>,
+    changes: Arc<ChangeTable>,
+    limits: CacheLimits,
+    /// Locks the disk for this process.
+    _lock: Arc<dyn CacheDiskFile>,
+}
+
+impl<O: CacheOrigin> DiskCache<O> {
+    /// Starts the cache of a disk, and the search for what is stored there. Blocks.
+    ///
+    /// # Errors
+    /// [`CacheStartError`] if another process uses the disk, or it cannot be used.
+    pub fn start(
+        disk: Arc<dyn CacheDisk>,
+        settings: &CacheSettings,
+        (runtime, clock): (Handle, CacheClock),
+    ) -> Result<Arc<Self>, CacheStartError> {
+        let lock = lock(&*disk)?;
+        remove_temporary_files(&*disk)?;
+        let (total, _) = disk.usage()?;
+        let context = Arc::new(StoreContext::new(disk, settings.block_bytes));
+        let shared = Arc::new(CacheShared::new(
+            runtime,
+            context,
+            FetchMemory::new(settings.memory_bytes),
+            CacheIndex::new(settings.limits.capacity(total)),
+            Pool::new("cache-read", READ_THREADS),
+            Pool::new("cache-write", WRITE_THREADS),
+            settings.prefetch_bytes,
+            clock,
+        ));
+        let cache = Arc::new(Self {
+            shared,
+            table: CacheTable::new(),
+            changes: ChangeTable::new(),
+            limits: settings.limits,
+            _lock: lock,
+        });
+        cache.start_removal();
+        cache.start_scan();
+        Ok(cache)
+    }
+
+    /// Returns the state of changes of a file, which a reader takes before it asks the origin for the version.
+    /// `None` while the file is being changed.
+    #[must_use]
+    pub fn ticket(&self, key: &CacheKey) -> Option<OpenTicket> {
+        self.changes.ticket(key)
+    }
+
+    /// Opens a version of a file that a reader has open at its origin. `None` if it cannot be cached now; the
+    /// reader uses the origin then.
+    pub async fn open(
+        self: &Arc<Self>,
+        key: &CacheKey,
+        ticket: OpenTicket,
+        version: OriginVersion,
+        origin: Arc<O>,
+    ) -> Option<CacheReader<O>> {
+        if version.size == 0 || !version.is_recognisable(self.shared.now()) {
+            return None;
+        }
+        let (cache, key) = (self.clone(), key.clone());
+        // In a task, because the slot of the file must be held until the disk has answered, also if the caller
+        // leaves.
+        let opened = self.shared.runtime.spawn(async move {
+            let slot = cache.table.slot(&key);
+            let mut open = slot.lock().await;
+            if cache.changes.ticket(&key) != Some(ticket) {
+                return None;
+            }
+            if let Some(file) = &*open {
+                let current = file.version();
+                if current == version && !file.has_changed() {
+                    let id = file.attach(origin.clone());
+                    cache.shared.index.opened(&key, file.stored_bytes());
+                    return Some(CacheReader::new(cache.clone(), file.clone(), id, origin));
+                }
+                if current.modified > version.modified {
+                    // This reader has an old version open.
+                    return None;
+                }
+                let old = file.clone();
+                *open = None;
+                cache.retire(&old, false).await;
+            }
+            let file = cache.open_file(&key, version).await?;
+            *open = Some(file.clone());
+            let id = file.attach(origin.clone());
+            cache.shared.index.opened(&key, file.stored_bytes());
+            Some(CacheReader::new(cache.clone(), file, id, origin))
+        });
+        opened.await.ok().flatten()
+    }
+
+    /// Opens the store of a file. The caller has its slot.
+    async fn open_file(&self, key: &CacheKey, version: OriginVersion) -> Option<Arc<CachedFile<O>>> {
+        let (context, of, now) = (self.shared.context.clone(), key.clone(), self.shared.now());
+        let opened = self.shared.on_disk(move || BlockStore::open(&context, &of, version, now)).await?;
+        match opened {
+            Ok(store) => CachedFile::new(&self.shared, key, store),
+            Err(StoreError::Disk(error)) => {
+                self.shared.note_disk_failure(key, &error);
+                None
+            }
+            Err(StoreError::Foreign) => {
+                if self.shared.may_log() {
+                    tracing::warn!(
+                        file = %key.data().shown(),
+                        "something else is at the place of this file in the cache; it is left alone, and the file is not cached"
+                    );
+                }
+                None
+            }
+        }
+    }
+
+    /// Ends all storing of a file and removes what is stored. The caller has its slot.
+    async fn retire(&self, file: &Arc<CachedFile<O>>, is_suspect: bool) {
+        file.retire(is_suspect);
+        self.shared.index.remove(&file.key);
+        let (store, key) = (file.store.clone(), file.key.clone());
+        if let Some(Err(error)) = self.shared.on_disk(move || store.remove()).await {
+            self.shared.note_disk_failure(&key, &error);
+        }
+    }
+
+    /// Begins a change of the content of a file through this server. Nothing of it is stored any longer, and
+    /// it is not cached until the guard is dropped. Readers compare its version from now on.
+    pub async fn change_content(self: &Arc<Self>, path: &LogicalPath) -> ChangeGuard {
+        self.change(path, true).await
+    }
+
+    /// Begins a removal or a renaming of a file or directory through this server.
+    pub async fn change_name(self: &Arc<Self>, path: &LogicalPath) -> ChangeGuard {
+        self.change(path, false).await
+    }
+
+    async fn change(self: &Arc<Self>, path: &LogicalPath, is_content: bool) -> ChangeGuard {
+        let guard = self.changes.begin(path, !is_content);
+        let path = path.without_slash();
+        let mut keys: Vec<CacheKey> = CacheKey::new(&path).into_iter().collect();
+        if !is_content {
+            keys.extend(self.shared.index.within(&path, RENAMED_FILES_MAX));
+            keys.dedup();
+        }
+        let cache = self.clone();
+        let removed = self.shared.runtime.spawn(async move {
+            for key in keys {
+                cache.invalidate(&key, is_content).await;
+            }
+        });
+        removed.await.ok();
+        guard
+    }
+
+    /// Removes what is stored of a file, whether it is open or not.
+    async fn invalidate(&self, key: &CacheKey, is_suspect: bool) {
+        let slot = self.table.slot(key);
+        let mut open = slot.lock().await;
+        if let Some(file) = open.take() {
+            self.retire(&file, is_suspect).await;
+            return;
+        }
+        self.shared.index.remove(key);
+        self.remove_stored(key).await;
+    }
+
+    /// Removes the files of a key that is not open. The caller has its slot.
+    async fn remove_stored(&self, key: &CacheKey) -> bool {
+        let (context, of) = (self.shared.context.clone(), key.clone());
+        match self.shared.on_disk(move || context.remove(&of)).await {
+            Some(Err(StoreError::Disk(error))) => {
+                self.shared.note_disk_failure(key, &error);
+                false
+            }
+            Some(Ok(was_there)) => was_there,
+            Some(Err(StoreError::Foreign)) | None => false,
+        }
+    }
+
+    /// Ends the use of a file without readers, when nothing of it is fetched or stored any longer.
+    fn close_later(self: &Arc<Self>, file: &Arc<CachedFile<O>>) {
+        let (cache, file) = (self.clone(), file.clone());
+        self.shared.runtime.spawn(async move {
+            file.wait_idle().await;
+            let slot = cache.table.slot(&file.key);
+            let mut open = slot.lock().await;
+            let is_current = open.as_ref().is_some_and(|current| Arc::ptr_eq(current, &file));
+            if !is_current || file.has_readers() || !file.is_idle() {
+                return;
+            }
+            let closing = file.clone();
+            let closed = cache.shared.on_disk(move || {
+                closing.store.record_access(closing.take_access(), closing.shared.now());
+                closing.flush().ok();
+                let claimed = closing.store.claimed_bytes();
+                // Without a claim, the data is of no use.
+                if claimed == 0 && closing.store.remove().is_ok() { 0 } else { claimed }
+            });
+            let claimed = closed.await.unwrap_or(0);
+            *open = None;
+            match claimed {
+                0 => cache.shared.index.remove(&file.key),
+                bytes => cache.shared.index.set(&file.key, bytes),
+            }
+        });
+    }
+
+    /// Returns the number of bytes of all files on disk, as far as they are known.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.shared.index.bytes()
+    }
+
+    /// Returns the number of files on disk, as far as they are known.
+    #[must_use]
+    pub fn files(&self) -> usize {
+        self.shared.index.len()
+    }
+
+    /// Returns the number of bytes in the memory of fetches.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        self.shared.memory.used()
+    }
+
+    /// Returns the number of files that are open or being opened.
+    #[must_use]
+    pub fn open_files(&self) -> usize {
+        self.table.len()
+    }
+}
+
+fn own_path(name: &str) -> Result<LogicalPath, CacheStartError> {
+    LogicalPath::parse(format!("{OWN_DIRECTORY}/{name}").as_bytes())
+        .map_err(|_| io::Error::from(io::ErrorKind::InvalidFilename).into())
+}
+
+/// Locks the disk for this process.
+fn lock(disk: &dyn CacheDisk) -> Result<Arc<dyn CacheDiskFile>, CacheStartError> {
+    let path = own_path("lock")?;
+    let file = match disk.create(&path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => disk.open(&path)?,
+        other => other?,
+    };
+    if file.try_lock()? { Ok(file) } else { Err(CacheStartError::InUse) }
+}
+
+/// Removes state files that an earlier process has not finished. All names in their directory are those of the
+/// cache.
+fn remove_temporary_files(disk: &dyn CacheDisk) -> Result<(), CacheStartError> {
+    let directory = own_path("new")?;
+    let entries = match disk.list(&directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    let names: Vec<_> = entries.collect::<io::Result<_>>()?;
+    for (name, _) in names {
+        let path = directory.join(&name).map_err(|_| io::Error::from(io::ErrorKind::InvalidFilename))?;
+        disk.remove(&path)?;
+    }
+    Ok(())
+}

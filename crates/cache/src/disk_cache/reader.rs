@@ -1,0 +1,106 @@
+//! [`CacheReader`]: a reader of a cached file.
+
+use super::cached_file::{CachedFile, ReadResult};
+use super::{CacheOrigin, CacheReadError, DiskCache};
+use crate::{OriginVersion, ReadId, ReaderId};
+use std::ops::Range;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// A reader of a cached file. All readers of a version share what is fetched.
+pub struct CacheReader<O: CacheOrigin> {
+    cache: Arc<DiskCache<O>>,
+    file: Arc<CachedFile<O>>,
+    id: ReaderId,
+    origin: Arc<O>,
+}
+
+/// A read in progress. It is forgotten if its caller leaves.
+#[must_use]
+pub struct CacheRead<'a, O: CacheOrigin> {
+    file: &'a CachedFile<O>,
+    /// The read and its result; `None` for a read behind the end.
+    pending: Option<(ReadId, oneshot::Receiver<ReadResult<O>>)>,
+    bytes: Range<u64>,
+}
+
+impl<O: CacheOrigin> Drop for CacheRead<'_, O> {
+    fn drop(&mut self) {
+        if let Some((read, _)) = &self.pending {
+            self.file.cancel(*read);
+        }
+    }
+}
+
+impl<O: CacheOrigin> CacheRead<'_, O> {
+    /// Waits for the bytes, writes them into `into` and returns their number. Fewer than requested mean the end of
+    /// the file.
+    ///
+    /// # Errors
+    /// [`CacheReadError`] if bytes that are not stored could not be fetched, or the file has changed.
+    pub async fn finish(mut self, into: &mut [u8]) -> Result<usize, CacheReadError<O::Failure>> {
+        let Some((_, result)) = &mut self.pending else { return Ok(0) };
+        let parts = result.await.unwrap_or(Err(CacheReadError::Ended))?;
+        let mut count = 0;
+        for (at, content) in parts {
+            let begin = at.checked_sub(self.bytes.start).and_then(|begin| usize::try_from(begin).ok());
+            let place = begin.and_then(|begin| into.get_mut(begin..begin.checked_add(content.len())?));
+            let Some(place) = place else { return Err(CacheReadError::Ended) };
+            place.copy_from_slice(&content);
+            count += content.len();
+        }
+        // Each byte arrives once.
+        if count as u64 == self.bytes.end - self.bytes.start { Ok(count) } else { Err(CacheReadError::Ended) }
+    }
+}
+
+impl<O: CacheOrigin> CacheReader<O> {
+    pub(super) fn new(
+        cache: Arc<DiskCache<O>>,
+        file: Arc<CachedFile<O>>,
+        id: ReaderId,
+        origin: Arc<O>,
+    ) -> Self {
+        Self { cache, file, id, origin }
+    }
+
+    /// Returns the version of the file.
+    #[must_use]
+    pub fn version(&self) -> OriginVersion {
+        self.file.version()
+    }
+
+    /// Fails if the file may have been changed through this server since it was opened, and is another version at
+    /// the origin. To be called before each read.
+    ///
+    /// # Errors
+    /// [`CacheReadError`].
+    pub async fn check(&self) -> Result<(), CacheReadError<O::Failure>> {
+        if self.file.is_suspect() { self.file.check_version(&*self.origin).await } else { Ok(()) }
+    }
+
+    /// Begins to read. Several reads can be in progress at once.
+    pub fn begin(&self, offset: u64, length: usize) -> CacheRead<'_, O> {
+        let end = offset.saturating_add(length as u64).min(self.file.version().size);
+        let bytes = offset.min(end)..end;
+        let pending = (!bytes.is_empty()).then(|| self.file.begin_read(self.id, bytes.clone()));
+        CacheRead { file: &self.file, pending, bytes }
+    }
+
+    /// Reads into `into` and returns the number of bytes. Fewer mean the end of the file.
+    ///
+    /// # Errors
+    /// [`CacheReadError`] if bytes that are not stored could not be fetched, or the file has changed.
+    pub async fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, CacheReadError<O::Failure>> {
+        self.check().await?;
+        self.begin(offset, into.len()).finish(into).await
+    }
+}
+
+impl<O: CacheOrigin> Drop for CacheReader<O> {
+    fn drop(&mut self) {
+        if self.file.detach(self.id) {
+            self.cache.close_later(&self.file);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The removal of files when the disk has too little room.
+
+use super::{CacheOrigin, DiskCache};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Interval in which the used space is compared with the limits.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// Time in seconds after a failure of the disk in which nothing is stored.
+const FAILURE_PAUSE: i64 = 10;
+
+impl<O: CacheOrigin> DiskCache<O> {
+    /// Starts the task that removes files. It ends with the cache.
+    pub(super) fn start_removal(self: &Arc<Self>) {
+        let (cache, shared) = (Arc::downgrade(self), self.shared.clone());
+        self.shared.runtime.spawn(async move {
+            loop {
+                tokio::select! {
+                    () = shared.removal.notified() => {}
+                    () = tokio::time::sleep(INTERVAL) => {}
+                }
+                let Some(cache) = Weak::upgrade(&cache) else { return };
+                cache.make_room().await;
+            }
+        });
+    }
+
+    /// Removes files until the used space is within the limits. Files with readers stay.
+    pub async fn make_room(self: &Arc<Self>) {
+        let context = self.shared.context.clone();
+        let usage = self.shared.on_disk(move || context.disk.usage()).await;
+        let Some(Ok(used)) = usage else { return };
+        let mut excess = self.limits.excess(used, self.shared.index.bytes());
+        // Files in use are passed over, each once.
+        let mut tries = self.shared.index.len();
+        while excess > 0 && tries > 0 {
+            tries -= 1;
+            let Some((key, bytes)) = self.shared.index.next_to_remove() else { break };
+            let slot = self.table.slot(&key);
+            let Ok(open) = slot.try_lock() else { continue };
+            if open.is_some() {
+                continue;
+            }
+            self.shared.index.remove(&key);
+            if self.remove_stored(&key).await {
+                excess = excess.saturating_sub(bytes);
+                self.remove_empty_directories(&key).await;
+            }
+        }
+        let has_failed = self.shared.now().saturating_sub(self.shared.last_failure()) < FAILURE_PAUSE;
+        self.shared.set_full(excess > 0 || has_failed);
+    }
+
+    /// Removes the directories of a file that has gone, as far as they are empty.
+    async fn remove_empty_directories(&self, key: &crate::CacheKey) {
+        let (context, mut directory) = (self.shared.context.clone(), key.directory());
+        self.shared
+            .on_disk(move || {
+                while let Some(above) = directory.parent() {
+                    if context.disk.remove_directory(&directory).is_err() {
+                        break;
+                    }
+                    directory = above;
+                }
+            })
+            .await;
+    }
+}

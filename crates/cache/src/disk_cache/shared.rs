@@ -1,0 +1,131 @@
+//! [`CacheShared`]: what all files of a cache share.
+
+use super::cache_index::CacheIndex;
+use super::fetch_memory::FetchMemory;
+use crate::CacheKey;
+use crate::store::StoreContext;
+use base::Owner;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use storage::Pool;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
+
+/// Interval in seconds in which one line about the disk is written to the log.
+const LOG_INTERVAL: i64 = 60;
+
+/// The clock of a cache: seconds since the epoch.
+pub type CacheClock = Arc<dyn Fn() -> i64 + Send + Sync>;
+
+/// What all files of a cache share.
+pub(super) struct CacheShared {
+    pub(super) runtime: Handle,
+    pub(super) context: Arc<StoreContext>,
+    pub(super) memory: FetchMemory,
+    pub(super) index: CacheIndex,
+    /// The threads for reads from the disk, and those for everything else.
+    pub(super) reads: Arc<Pool>,
+    pub(super) writes: Arc<Pool>,
+    /// Maximum number of bytes that are fetched ahead of a reader.
+    pub(super) prefetch_bytes: u64,
+    pub(super) clock: CacheClock,
+    /// The disk has no room, so nothing is stored.
+    is_full: AtomicBool,
+    /// The time of the last failure of the disk.
+    failed: AtomicI64,
+    logged: AtomicI64,
+    /// Wakes the removal of files.
+    pub(super) removal: Notify,
+}
+
+impl CacheShared {
+    #[expect(clippy::too_many_arguments, reason = "each is a part of one value")]
+    pub(super) fn new(
+        runtime: Handle,
+        context: Arc<StoreContext>,
+        memory: FetchMemory,
+        index: CacheIndex,
+        reads: Arc<Pool>,
+        writes: Arc<Pool>,
+        prefetch_bytes: u64,
+        clock: CacheClock,
+    ) -> Self {
+        Self {
+            runtime,
+            context,
+            memory,
+            index,
+            reads,
+            writes,
+            prefetch_bytes,
+            clock,
+            is_full: AtomicBool::new(false),
+            failed: AtomicI64::new(i64::MIN),
+            logged: AtomicI64::new(i64::MIN),
+            removal: Notify::new(),
+        }
+    }
+
+    pub(super) fn now(&self) -> i64 {
+        (self.clock)()
+    }
+
+    /// Reports whether the disk has room.
+    pub(super) fn may_store(&self) -> bool {
+        !self.is_full.load(Ordering::Acquire)
+    }
+
+    /// Sets whether the disk has room.
+    pub(super) fn set_full(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::Release);
+    }
+
+    /// Returns the time of the last failure of the disk.
+    pub(super) fn last_failure(&self) -> i64 {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// Takes an error of the disk. Nothing is stored until the next look at the disk.
+    pub(super) fn note_disk_failure(&self, key: &CacheKey, error: &io::Error) {
+        self.failed.store(self.now(), Ordering::Release);
+        self.set_full(true);
+        self.removal.notify_one();
+        if self.may_log() {
+            tracing::warn!(
+                file = %key.data().shown(), %error,
+                "the disk of the cache cannot be written; files are served from the origin"
+            );
+        }
+    }
+
+    /// Logs damaged blocks.
+    pub(super) fn note_damage(&self, key: &CacheKey, blocks: &[u64]) {
+        if self.may_log() {
+            tracing::warn!(
+                file = %key.data().shown(), first = blocks.first(), number = blocks.len(),
+                "blocks in the cache are damaged; they are fetched again"
+            );
+        }
+    }
+
+    /// Reports whether a line may be written to the log now.
+    pub(super) fn may_log(&self) -> bool {
+        let (now, last) = (self.now(), self.logged.load(Ordering::Acquire));
+        now.saturating_sub(last) >= LOG_INTERVAL
+            && self.logged.compare_exchange(last, now, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Runs a job that is not a read. `None` if it could not be run.
+    pub(super) async fn on_disk<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let (done, result) = oneshot::channel();
+        let job = move || {
+            done.send(job()).ok();
+        };
+        self.writes.run_surely(Owner::SERVER, Box::new(job));
+        result.await.ok()
+    }
+}

@@ -1,0 +1,87 @@
+//! Random histories of readers, changes, failures, removals and restarts. Each byte is compared.
+
+use super::path;
+use super::world::{BLOCK, TestCache, TestReader, World, settings};
+use crate::CacheSettings;
+use base::SplitMix64;
+use bytes::Bytes;
+use rustix::io::Errno;
+
+const FILES: u64 = 4;
+
+/// One client: opens, reads, and changes files.
+async fn client(world: World, cache: TestCache, seed: u64) {
+    let mut rng = SplitMix64::new(seed);
+    let mut open: Vec<(TestReader, Bytes)> = Vec::new();
+    for _ in 0..60 {
+        let name = format!("/d/{}", rng.draw() % FILES);
+        match rng.draw() % 20 {
+            0..=3 => open.extend(world.open(&cache, &name).await),
+            4 => world.pass_time(),
+            5 if rng.draw() % 4 == 0 => world.put(&name, rng.draw() % (20 * BLOCK)),
+            6 if rng.draw() % 4 == 0 => {
+                let guard = cache.change_content(&path(&name)).await;
+                world.put(&name, 1 + rng.draw() % (20 * BLOCK));
+                drop(guard);
+            }
+            7 if rng.draw() % 8 == 0 => drop(cache.change_name(&path(&name)).await),
+            8 => {
+                let call = ["write", "sync", "create", "rename", "read", "open", "remove"];
+                let call = call[(rng.draw() % call.len() as u64) as usize];
+                world.disk.fail(call, if rng.draw() % 2 == 0 { Errno::NOSPC } else { Errno::IO });
+            }
+            9 if rng.draw() % 2 == 0 => cache.make_room().await,
+            10 if !open.is_empty() => {
+                let at = rng.draw() as usize % open.len();
+                drop(open.swap_remove(at));
+            }
+            _ if !open.is_empty() => {
+                let reader = &open[rng.draw() as usize % open.len()];
+                let (offset, length) = (rng.draw() % (21 * BLOCK), rng.draw() % (5 * BLOCK));
+                // It fails if the origin fails or changes.
+                world.check_read(reader, offset, length).await.ok();
+            }
+            _ => {}
+        }
+    }
+}
+
+async fn history(seed: u64) {
+    let mut rng = SplitMix64::new(seed);
+    let mut world = World::new();
+    (0..FILES).for_each(|number| world.put(&format!("/d/{number}"), 1 + rng.draw() % (20 * BLOCK)));
+    let mut settings = CacheSettings { prefetch_bytes: rng.draw() % 3 * 4 * BLOCK, ..settings() };
+    if rng.draw() % 2 == 0 {
+        settings.memory_bytes = 8 * BLOCK;
+    }
+    if rng.draw() % 2 == 0 {
+        settings.limits.files = Some(25 * BLOCK);
+    }
+    world.fail_one_of(if rng.draw() % 2 == 0 { 20 } else { 0 });
+    for round in 0..3 {
+        let cache = world.start(settings);
+        let clients: Vec<_> = (0..4)
+            .map(|number| {
+                tokio::spawn(client(world.clone(), cache.clone(), seed * 100 + round * 10 + number))
+            })
+            .collect();
+        for client in clients {
+            client.await.unwrap();
+        }
+        if rng.draw() % 2 == 0 {
+            world.settle(&cache).await;
+            world.disk.clear_faults();
+            assert_eq!(cache.memory(), 0, "seed {seed}");
+        }
+        // The process ends while files may be open and written.
+        let cut = (rng.draw() % 2 == 0).then(|| rng.draw());
+        world = world.restarted(cut);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_reader_gets_a_byte_of_another_version() {
+    for seed in 0..150 {
+        history(seed).await;
+    }
+}

@@ -1,0 +1,307 @@
+//! The disk cache with origins that change, fail and wait.
+
+#![allow(clippy::unwrap_used)]
+
+mod histories;
+mod world;
+
+use super::{CacheReadError, DiskCache};
+use crate::CacheKey;
+use base::LogicalPath;
+use rustix::io::Errno;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+use world::{BLOCK, World, settings};
+
+fn path(text: &str) -> LogicalPath {
+    LogicalPath::parse(text.as_bytes()).unwrap()
+}
+
+fn key(text: &str) -> CacheKey {
+    CacheKey::new(&path(text)).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_number_of_readers_of_a_cold_file_fetch_it_once() {
+    let world = World::new();
+    world.put("/d/f", 50 * BLOCK + 17);
+    let cache = world.start(settings());
+    let mut readers = Vec::new();
+    for number in 0..100 {
+        let reader = world.open(&cache, "/d/f").await.unwrap();
+        let world = world.clone();
+        readers.push(tokio::spawn(async move {
+            for step in 0..51 {
+                let block = (step * 7 + number) % 51;
+                world.check_read(&reader, block * BLOCK, BLOCK).await.unwrap();
+            }
+        }));
+    }
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    assert_eq!(world.fetched(), 50 * BLOCK + 17);
+    world.settle(&cache).await;
+    assert_eq!((cache.bytes(), cache.memory()), (50 * BLOCK + 17, 0));
+    // All of it is on disk now, also for another process.
+    drop(cache);
+    let world = world.restarted(None);
+    let cache = world.start(settings());
+    let reader = world.open(&cache, "/d/f").await.unwrap();
+    world.check_read(&reader, 0, 100 * BLOCK).await.unwrap();
+    assert_eq!(world.fetched(), 0);
+    drop(reader);
+    world.settle(&cache).await;
+    assert_eq!((cache.bytes(), cache.files(), cache.open_files()), (50 * BLOCK + 17, 1, 0));
+    assert_eq!(world.disk.open_files(), 1, "the lock");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_changes_while_it_is_open_is_never_mixed() {
+    let world = World::new();
+    world.put("/f", 10 * BLOCK);
+    let cache = world.start(settings());
+    let (one, two) = (world.open(&cache, "/f").await.unwrap(), world.open(&cache, "/f").await.unwrap());
+    world.check_read(&one, 0, 3 * BLOCK).await.unwrap();
+    world.settle_stores(&cache).await;
+    world.put("/f", 10 * BLOCK);
+    // What is stored is still that of the opened version; what is missing can no longer be had.
+    world.check_read(&one, BLOCK, BLOCK).await.unwrap();
+    assert_eq!(world.check_read(&one, 5 * BLOCK, 10).await, Err(CacheReadError::Changed));
+    assert_eq!(world.check_read(&two, 9 * BLOCK, 10).await, Err(CacheReadError::Changed));
+    assert!(world.open(&cache, "/f").await.is_none(), "it may change again within the same second");
+    world.pass_time();
+    let new = world.open(&cache, "/f").await.unwrap();
+    world.check_read(&new, 0, 10 * BLOCK).await.unwrap();
+    world.check_read(&one, 0, 3 * BLOCK).await.unwrap();
+    drop((one, two, new));
+    world.settle(&cache).await;
+    let again = world.open(&cache, "/f").await.unwrap();
+    let before = world.fetched();
+    world.check_read(&again, 0, 10 * BLOCK).await.unwrap();
+    assert_eq!(world.fetched(), before, "the new version is stored");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_of_an_old_version_does_not_replace_a_newer_one() {
+    let world = World::new();
+    world.put("/f", 4 * BLOCK);
+    let cache = world.start(settings());
+    let old = world.origin("/f");
+    let ticket = cache.ticket(&key("/f")).unwrap();
+    world.put("/f", 4 * BLOCK);
+    world.pass_time();
+    let new = world.open(&cache, "/f").await.unwrap();
+    world.check_read(&new, 0, 4 * BLOCK).await.unwrap();
+    assert!(cache.open(&key("/f"), ticket, old.opened(), old).await.is_none());
+    world.check_read(&new, 0, 4 * BLOCK).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_through_the_server_ends_the_use_of_what_is_stored() {
+    let world = World::new();
+    world.put("/d/f", 4 * BLOCK);
+    let cache = world.start(settings());
+    let early = cache.ticket(&key("/d/f")).unwrap();
+    let origin = world.origin("/d/f");
+    let reader = world.open(&cache, "/d/f").await.unwrap();
+    world.check_read(&reader, 0, 4 * BLOCK).await.unwrap();
+    let guard = cache.change_content(&path("/d/f")).await;
+    assert!(cache.ticket(&key("/d/f")).is_none());
+    // Nothing was changed so far.
+    world.check_read(&reader, 0, 4 * BLOCK).await.unwrap();
+    world.put("/d/f", 4 * BLOCK);
+    assert_eq!(world.check_read(&reader, 0, BLOCK).await, Err(CacheReadError::Changed));
+    drop(guard);
+    assert!(cache.open(&key("/d/f"), early, origin.opened(), origin).await.is_none(), "an early ticket");
+    world.pass_time();
+    let new = world.open(&cache, "/d/f").await.unwrap();
+    world.check_read(&new, 0, 4 * BLOCK).await.unwrap();
+    drop((reader, new));
+    world.settle(&cache).await;
+    assert_eq!(cache.bytes(), 4 * BLOCK);
+    // A removal or a renaming, of the directory as well.
+    drop(cache.change_name(&path("/d")).await);
+    assert_eq!((cache.bytes(), cache.files()), (0, 0));
+    let names = world.disk.names();
+    assert!(names.iter().all(|name| name.as_bytes().starts_with(b"/.scalla-cache/")), "{names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiting_reader_is_answered_when_the_one_that_fetches_fails_or_leaves() {
+    let world = World::new();
+    world.put("/f", 4 * BLOCK);
+    let cache = world.start(settings());
+    let gate = Arc::new(Semaphore::new(0));
+    let slow = world.open_with(&cache, "/f", |origin| origin.wait_at(gate.clone())).await.unwrap();
+    let fast = world.open(&cache, "/f").await.unwrap();
+    let fetching = {
+        let (world, slow) = (world.clone(), slow);
+        tokio::spawn(async move { world.check_read(&slow, 0, BLOCK).await })
+    };
+    world.until(|| world.waiting() == 1).await;
+    let waiting = {
+        let world = world.clone();
+        tokio::spawn(async move { world.check_read(&fast, 0, BLOCK).await })
+    };
+    tokio::task::yield_now().await;
+    // The one that fetches leaves, and its connection ends.
+    fetching.abort();
+    assert!(fetching.await.is_err());
+    gate.close();
+    waiting.await.unwrap().unwrap();
+    world.settle(&cache).await;
+    assert_eq!((cache.open_files(), cache.memory()), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_has_a_limit_that_no_number_of_readers_passes() {
+    let world = World::new();
+    for number in 0..8 {
+        world.put(&format!("/{number}"), 60 * BLOCK);
+    }
+    let mut settings = settings();
+    settings.memory_bytes = 10 * BLOCK;
+    let cache = world.start(settings);
+    let mut tasks = Vec::new();
+    for number in 0..40 {
+        let (world, cache) = (world.clone(), cache.clone());
+        tasks.push(tokio::spawn(async move {
+            let reader = world.open(&cache, &format!("/{}", number % 8)).await.unwrap();
+            for step in 0..30 {
+                world.check_read(&reader, (step * 13 + number) % 57 * BLOCK + 5, 3 * BLOCK).await.unwrap();
+                assert!(cache.memory() <= 10 * BLOCK, "{}", cache.memory());
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    world.settle(&cache).await;
+    assert_eq!(cache.memory(), 0);
+    world.check_usage(&cache);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_fails_or_is_full_is_never_an_error_of_a_reader() {
+    let world = World::new();
+    world.put("/f", 10 * BLOCK);
+    let cache = world.start(settings());
+    let reader = world.open(&cache, "/f").await.unwrap();
+    world.disk.set_room(Some(2 * BLOCK + 100));
+    for _ in 0..3 {
+        world.check_read(&reader, 0, 10 * BLOCK).await.unwrap();
+    }
+    drop(reader);
+    world.settle(&cache).await;
+    world.check_usage(&cache);
+    // It cannot even be created.
+    world.put("/g", 3 * BLOCK);
+    world.pass_time();
+    world.disk.fail("create", Errno::ROFS);
+    assert!(world.open(&cache, "/g").await.is_none());
+    // There is room again.
+    world.disk.set_room(None);
+    world.pass_time();
+    cache.make_room().await;
+    let reader = world.open(&cache, "/f").await.unwrap();
+    world.check_read(&reader, 0, 10 * BLOCK).await.unwrap();
+    drop(reader);
+    world.settle(&cache).await;
+    assert_eq!(cache.bytes(), 10 * BLOCK);
+    world.check_usage(&cache);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damaged_blocks_are_fetched_again_within_the_read() {
+    let world = World::new();
+    world.put("/f", 5 * BLOCK);
+    let cache = world.start(settings());
+    let reader = world.open(&cache, "/f").await.unwrap();
+    world.check_read(&reader, 0, 5 * BLOCK).await.unwrap();
+    world.settle_stores(&cache).await;
+    let before = world.fetched();
+    world.disk.flip(&path("/f"), (2 * BLOCK + 7) as usize);
+    world.check_read(&reader, 0, 5 * BLOCK).await.unwrap();
+    assert_eq!(world.fetched() - before, BLOCK);
+    drop(reader);
+    world.settle(&cache).await;
+    world.check_usage(&cache);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_without_readers_make_room() {
+    let world = World::new();
+    let mut settings = settings();
+    settings.limits.files = Some(100 * BLOCK);
+    let cache = world.start(settings);
+    world.put("/kept", 30 * BLOCK);
+    let kept = world.open(&cache, "/kept").await.unwrap();
+    world.check_read(&kept, 0, 30 * BLOCK).await.unwrap();
+    for number in 0..30 {
+        let name = format!("/d{number}/f");
+        world.put(&name, 10 * BLOCK);
+        world.pass_time();
+        let reader = world.open(&cache, &name).await.unwrap();
+        world.check_read(&reader, 0, 10 * BLOCK).await.unwrap();
+        drop(reader);
+        world.settle_to(&cache, 1).await;
+        cache.make_room().await;
+        assert!(cache.bytes() <= 100 * BLOCK, "{}", cache.bytes());
+    }
+    assert!(cache.files() > 5, "{}", cache.files());
+    let before = world.fetched();
+    world.check_read(&kept, 0, 30 * BLOCK).await.unwrap();
+    assert_eq!(world.fetched(), before, "a file with a reader stays");
+    drop(kept);
+    world.settle(&cache).await;
+    world.check_usage(&cache);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_finds_what_is_stored_and_removes_what_was_never_claimed() {
+    let world = World::new();
+    world.put("/a/f", 5 * BLOCK);
+    world.put("/b/g", 5 * BLOCK);
+    let cache = world.start(settings());
+    let reader = world.open(&cache, "/a/f").await.unwrap();
+    world.check_read(&reader, 0, 2 * BLOCK).await.unwrap();
+    drop(reader);
+    world.settle(&cache).await;
+    let reader = world.open(&cache, "/b/g").await.unwrap();
+    world.check_read(&reader, 0, 2 * BLOCK).await.unwrap();
+    world.settle_stores(&cache).await;
+    world.disk.put(&path("/foreign"), b"data of somebody");
+    world.disk.put(&path("/.scalla-cache/new/7"), b"half of a state");
+    let world = world.restarted(Some(4));
+    let cache = world.start(settings());
+    world.until(|| cache.files() == 1 && world.disk.get(&path("/b/g")).is_none()).await;
+    assert_eq!(cache.bytes(), 2 * BLOCK);
+    let names: Vec<_> = world.disk.names().iter().map(|name| name.text().into_owned()).collect();
+    assert_eq!(names, ["/.scalla-cache/lock", "/a/f", "/a/f.cinfo", "/foreign"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn opens_and_closes_in_a_row_leave_nothing_behind() {
+    let world = World::new();
+    world.put("/f", 3 * BLOCK);
+    let cache: Arc<DiskCache<_>> = world.start(settings());
+    let mut tasks = Vec::new();
+    for _ in 0..8 {
+        let (world, cache) = (world.clone(), cache.clone());
+        tasks.push(tokio::spawn(async move {
+            for round in 0..100_u64 {
+                let reader = world.open(&cache, "/f").await.unwrap();
+                if round.is_multiple_of(3) {
+                    world.check_read(&reader, round % 3 * BLOCK, BLOCK).await.unwrap();
+                }
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    world.settle(&cache).await;
+    assert_eq!((cache.open_files(), world.disk.open_files()), (0, 1));
+    assert!(world.fetched() <= 3 * BLOCK, "one store, one fetch of each block");
+}

@@ -1,0 +1,241 @@
+//! A disk, a clock and origins for tests of the cache.
+
+use crate::disk_cache::{
+    CacheClock, CacheLimits, CacheOrigin, CacheReadError, CacheReader, CacheSettings, DiskCache, DiskShare,
+};
+use crate::store::memory_disk::MemoryDisk;
+use crate::{CacheKey, OriginVersion, VERSION_AGE_MIN};
+use base::{LogicalPath, SplitMix64};
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+pub(super) const BLOCK: u64 = 1000;
+
+pub(super) fn settings() -> CacheSettings {
+    CacheSettings {
+        block_bytes: BLOCK,
+        memory_bytes: 1 << 20,
+        prefetch_bytes: 0,
+        limits: CacheLimits {
+            high: DiskShare::Bytes(u64::MAX),
+            low: DiskShare::Bytes(u64::MAX),
+            files: None,
+        },
+    }
+}
+
+/// The files of an origin.
+type OriginFiles = HashMap<String, (OriginVersion, Bytes)>;
+
+/// A disk, a clock and the files of an origin.
+#[derive(Clone)]
+pub(super) struct World {
+    pub(super) disk: MemoryDisk,
+    clock: Arc<AtomicI64>,
+    files: Arc<Mutex<OriginFiles>>,
+    fetched: Arc<AtomicU64>,
+    waiting: Arc<AtomicU64>,
+    /// Of this number of requests, one fails; 0 for none.
+    failing: Arc<AtomicU64>,
+    rng: Arc<Mutex<SplitMix64>>,
+}
+
+/// A file that a reader has open.
+pub(super) struct TestOrigin {
+    world: World,
+    name: String,
+    opened: OriginVersion,
+    content: Bytes,
+    gate: Option<Arc<Semaphore>>,
+}
+
+impl TestOrigin {
+    pub(super) fn opened(&self) -> OriginVersion {
+        self.opened
+    }
+
+    /// Lets requests wait until the gate has permits. They fail when it is closed.
+    pub(super) fn wait_at(&mut self, gate: Arc<Semaphore>) {
+        self.gate = Some(gate);
+    }
+
+    async fn request(&self) -> Result<(OriginVersion, Bytes), String> {
+        for _ in 0..self.world.draw(4) {
+            tokio::task::yield_now().await;
+        }
+        if let Some(gate) = &self.gate {
+            self.world.waiting.fetch_add(1, Ordering::AcqRel);
+            gate.acquire().await.map_err(|_| "closed".to_owned())?.forget();
+        }
+        let one_of = self.world.failing.load(Ordering::Acquire);
+        if one_of > 0 && self.world.draw(one_of) == 0 {
+            return Err("the connection was lost".to_owned());
+        }
+        self.world.files.lock().unwrap().get(&self.name).cloned().ok_or_else(|| "no such file".to_owned())
+    }
+}
+
+impl CacheOrigin for TestOrigin {
+    type Failure = String;
+
+    async fn read(&self, offset: u64, length: usize) -> Result<Bytes, String> {
+        let (_, content) = self.request().await?;
+        let begin = (offset as usize).min(content.len());
+        let found = content.slice(begin..(begin + length).min(content.len()));
+        self.world.fetched.fetch_add(found.len() as u64, Ordering::AcqRel);
+        Ok(found)
+    }
+
+    async fn version(&self) -> Result<OriginVersion, String> {
+        Ok(self.request().await?.0)
+    }
+}
+
+pub(super) type TestReader = CacheReader<TestOrigin>;
+pub(super) type TestCache = Arc<DiskCache<TestOrigin>>;
+
+impl World {
+    pub(super) fn new() -> Self {
+        Self {
+            disk: MemoryDisk::default(),
+            clock: Arc::new(AtomicI64::new(1_000_000)),
+            files: Arc::default(),
+            fetched: Arc::default(),
+            waiting: Arc::default(),
+            failing: Arc::default(),
+            rng: Arc::new(Mutex::new(SplitMix64::new(1))),
+        }
+    }
+
+    /// Returns the world after the end of the process, or after a power cut.
+    pub(super) fn restarted(&self, power_cut: Option<u64>) -> Self {
+        let disk = match power_cut {
+            Some(seed) => self.disk.after_power_cut(seed),
+            None => self.disk.after_kill(),
+        };
+        Self { disk, fetched: Arc::default(), ..self.clone() }
+    }
+
+    pub(super) fn start(&self, settings: CacheSettings) -> TestCache {
+        let clock = self.clock.clone();
+        let clock: CacheClock = Arc::new(move || clock.load(Ordering::Acquire));
+        DiskCache::start(Arc::new(self.disk.clone()), &settings, (Handle::current(), clock)).unwrap()
+    }
+
+    pub(super) fn draw(&self, end: u64) -> u64 {
+        self.rng.lock().unwrap().draw() % end.max(1)
+    }
+
+    /// Replaces a file of the origin. It is modified now, and was created long ago.
+    pub(super) fn put(&self, name: &str, size: u64) {
+        let mut files = self.files.lock().unwrap();
+        let now = self.clock.load(Ordering::Acquire);
+        let modified = if files.contains_key(name) { now } else { now - 100_000 };
+        let seed = self.draw(u64::MAX);
+        let mut rng = SplitMix64::new(seed);
+        let content: Vec<u8> = (0..size).map(|_| rng.draw() as u8).collect();
+        files.insert(name.to_owned(), (OriginVersion { size, modified, id: 5 }, content.into()));
+    }
+
+    /// Lets so much time pass that the last changes are recognisable.
+    pub(super) fn pass_time(&self) {
+        self.clock.fetch_add(VERSION_AGE_MIN + 1, Ordering::AcqRel);
+    }
+
+    pub(super) fn fail_one_of(&self, number: u64) {
+        self.failing.store(number, Ordering::Release);
+    }
+
+    pub(super) fn fetched(&self) -> u64 {
+        self.fetched.load(Ordering::Acquire)
+    }
+
+    pub(super) fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    pub(super) fn origin(&self, name: &str) -> Arc<TestOrigin> {
+        Arc::new(self.new_origin(name))
+    }
+
+    fn new_origin(&self, name: &str) -> TestOrigin {
+        let (opened, content) = self.files.lock().unwrap()[name].clone();
+        TestOrigin { world: self.clone(), name: name.to_owned(), opened, content, gate: None }
+    }
+
+    /// Opens a file as a client does.
+    pub(super) async fn open(&self, cache: &TestCache, name: &str) -> Option<(TestReader, Bytes)> {
+        self.open_with(cache, name, |_| {}).await
+    }
+
+    pub(super) async fn open_with(
+        &self,
+        cache: &TestCache,
+        name: &str,
+        change: impl FnOnce(&mut TestOrigin),
+    ) -> Option<(TestReader, Bytes)> {
+        let key = CacheKey::new(&LogicalPath::parse(name.as_bytes()).unwrap()).unwrap();
+        let ticket = cache.ticket(&key)?;
+        let mut origin = self.new_origin(name);
+        change(&mut origin);
+        let content = origin.content.clone();
+        let reader = cache.open(&key, ticket, origin.opened, Arc::new(origin)).await?;
+        Some((reader, content))
+    }
+
+    /// Reads and compares with the version that the reader has opened.
+    pub(super) async fn check_read(
+        &self,
+        (reader, content): &(TestReader, Bytes),
+        offset: u64,
+        length: u64,
+    ) -> Result<(), CacheReadError<String>> {
+        let mut into = vec![0x55; length as usize];
+        let count = reader.read(offset, &mut into).await?;
+        let begin = (offset as usize).min(content.len());
+        let expected = &content[begin..(begin + length as usize).min(content.len())];
+        assert!(into[..count] == *expected, "{length} bytes at {offset}");
+        Ok(())
+    }
+
+    /// Waits for a condition.
+    pub(super) async fn until(&self, mut holds: impl FnMut() -> bool) {
+        let wait = async {
+            while !holds() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap();
+    }
+
+    /// Waits until no file is open.
+    pub(super) async fn settle(&self, cache: &TestCache) {
+        self.settle_to(cache, 0).await;
+    }
+
+    /// Waits until this number of files is open.
+    pub(super) async fn settle_to(&self, cache: &TestCache, open: usize) {
+        self.until(|| cache.open_files() == open && cache.memory() == 0).await;
+    }
+
+    /// Waits until all that was fetched is written.
+    pub(super) async fn settle_stores(&self, cache: &TestCache) {
+        self.until(|| cache.memory() == 0).await;
+    }
+
+    /// Compares the known usage with the disk.
+    pub(super) fn check_usage(&self, cache: &TestCache) {
+        let context = crate::store::StoreContext::new(Arc::new(self.disk.clone()), BLOCK);
+        let keys = self.disk.names().into_iter().filter_map(|name| CacheKey::of_state(&name));
+        let sizes = keys.filter_map(|key| match context.load(&key) {
+            Ok(Some(crate::store::DecodedState::Valid(state))) => Some(state.stored_bytes()),
+            _ => None,
+        });
+        assert_eq!(cache.bytes(), sizes.sum::<u64>());
+    }
+}

@@ -1,0 +1,134 @@
+//! The work of a [`CachedFile`]: requests at the origin as tasks, and calls of the disk as jobs of a pool.
+
+use super::cached_file::{CachedFile, FileWork};
+use super::{CacheOrigin, CacheReadError};
+use crate::FetchId;
+use base::Owner;
+use bytes::Bytes;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Number of bytes that are written before they are made durable.
+const FLUSH_BYTES: u64 = 64 << 20;
+
+/// A fetch in progress. If its task ends without a result, the reads that wait for it learn of that.
+struct FetchInProgress<O: CacheOrigin> {
+    file: Arc<CachedFile<O>>,
+    fetch: FetchId,
+    bytes: Range<u64>,
+    has_ended: bool,
+}
+
+impl<O: CacheOrigin> FetchInProgress<O> {
+    fn end(&mut self, result: Result<Bytes, CacheReadError<O::Failure>>) {
+        self.has_ended = true;
+        self.file.fetched(self.fetch, &self.bytes, result);
+    }
+}
+
+impl<O: CacheOrigin> Drop for FetchInProgress<O> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.end(Err(CacheReadError::Ended));
+        }
+    }
+}
+
+impl<O: CacheOrigin> CachedFile<O> {
+    /// Starts work. Nothing of it is waited for.
+    pub(super) fn start(self: &Arc<Self>, work: Vec<FileWork<O>>) {
+        for work in work {
+            match work {
+                FileWork::Fetch { fetch, origin, bytes } => self.fetch(fetch, origin, bytes),
+                FileWork::Lost(fetch) => self.fetched(fetch, &(0..0), Err(CacheReadError::Ended)),
+                FileWork::Bypass { read, origin, bytes } => {
+                    let file = self.clone();
+                    self.shared.runtime.spawn(async move {
+                        let result = match origin {
+                            Some(origin) => file.request(&*origin, &bytes).await,
+                            None => Err(CacheReadError::Ended),
+                        };
+                        file.bypassed(read, bytes, result);
+                    });
+                }
+                FileWork::Store { fetch, block, content } => self.store_block(fetch, block, content),
+                FileWork::ReadStored { read, bytes } => {
+                    let file = self.clone();
+                    let job = move || {
+                        let length = usize::try_from(bytes.end - bytes.start).unwrap_or(0);
+                        let mut content = vec![0; length];
+                        let damaged = file.store.read(bytes.start, &mut content);
+                        if !damaged.is_empty() {
+                            file.shared.note_damage(&file.key, &damaged);
+                        }
+                        file.read_stored(read, bytes, content, &damaged);
+                    };
+                    // Front ends limit the bytes that a session has requested.
+                    self.shared.reads.run_surely(Owner::SERVER, Box::new(job));
+                }
+            }
+        }
+    }
+
+    fn fetch(self: &Arc<Self>, fetch: FetchId, origin: Arc<O>, bytes: Range<u64>) {
+        let mut progress =
+            FetchInProgress { file: self.clone(), fetch, bytes: bytes.clone(), has_ended: false };
+        self.shared.runtime.spawn(async move {
+            let result = progress.file.request(&*origin, &bytes).await;
+            progress.end(result);
+        });
+    }
+
+    /// Requests bytes at the origin. The version is compared after they have arrived, so they are those of the
+    /// version of this file.
+    async fn request(&self, origin: &O, bytes: &Range<u64>) -> Result<Bytes, CacheReadError<O::Failure>> {
+        if self.has_changed() {
+            return Err(CacheReadError::Changed);
+        }
+        let length = usize::try_from(bytes.end - bytes.start).map_err(|_| CacheReadError::Changed)?;
+        let content = origin.read(bytes.start, length).await.map_err(CacheReadError::Origin)?;
+        self.check_version(origin).await?;
+        if content.len() != length {
+            return Err(CacheReadError::Changed);
+        }
+        Ok(content)
+    }
+
+    /// Fails if the file at the origin is another version.
+    pub(super) async fn check_version(&self, origin: &O) -> Result<(), CacheReadError<O::Failure>> {
+        let version = origin.version().await.map_err(CacheReadError::Origin)?;
+        if version != self.version() {
+            self.set_changed();
+            return Err(CacheReadError::Changed);
+        }
+        Ok(())
+    }
+
+    fn store_block(self: &Arc<Self>, fetch: FetchId, block: u64, content: Bytes) {
+        if !self.may_store() {
+            return self.stored(fetch, block, false);
+        }
+        let file = self.clone();
+        let job = move || {
+            let written = match file.may_store() {
+                true => file.store.write(block, &content, file.shared.now()),
+                false => Err(std::io::ErrorKind::StorageFull.into()),
+            };
+            drop(content);
+            if let Err(error) = &written
+                && file.may_store()
+            {
+                file.shared.note_disk_failure(&file.key, error);
+            }
+            file.stored(fetch, block, written.is_ok());
+            if file.store.unclaimed_bytes() >= FLUSH_BYTES && !file.is_flushing.swap(true, Ordering::AcqRel) {
+                file.flush().ok();
+                file.is_flushing.store(false, Ordering::Release);
+            }
+        };
+        if self.shared.writes.run(Owner::SERVER, Box::new(job)).is_err() {
+            self.stored(fetch, block, false);
+        }
+    }
+}
