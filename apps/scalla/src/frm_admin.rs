@@ -7,6 +7,7 @@
 use crate::editor::{self, EditorInput, LineEditor};
 use crate::evaluation::evaluation;
 use crate::exit_status::FAILED;
+use crate::frm_daemon::{configuration_file, instance};
 use crate::printer::{err, out};
 use config::{ConfigInput, LocalFiles, Overrides, Strictness};
 use server::{FrmAdmin, FrmConsole};
@@ -22,10 +23,6 @@ const USAGE: &str = "
 Usage: frm_admin  [-c <cfgfile>] [-d] [-h] [-n name] [-v] [help | cmd & opts]
 
 ";
-
-/// The variable that names the configuration file, and the file without it.
-const CONFIG_VARIABLE: &str = "XRDCONFIGFN";
-const CONFIG_DEFAULT: &str = "/etc/xrootd/xrootd.cf";
 
 /// Exit status of a command that failed.
 const COMMAND_FAILED: u8 = 4;
@@ -82,16 +79,6 @@ fn invalid(letter: u8) -> String {
     format!("'{}' option is invalid", char::from(letter))
 }
 
-/// Checks the name of an instance, which becomes that of a directory.
-fn instance(value: &std::ffi::OsStr) -> Result<String, String> {
-    let name = value.to_string_lossy().into_owned();
-    match name.is_empty() || name.contains('/') || name.starts_with('.') || name.contains(char::is_whitespace)
-    {
-        true => Err(format!("'{name}' is not the name of an instance")),
-        false => Ok(name),
-    }
-}
-
 /// Runs the program with the arguments after the name.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     let options = match AdminOptions::parse(arguments) {
@@ -122,11 +109,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
 
 /// Opens the tree of the configuration.
 fn open(options: &AdminOptions) -> Result<FrmAdmin, String> {
-    let named = options
-        .config
-        .clone()
-        .or_else(|| std::env::var_os(CONFIG_VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from));
-    let file = named.unwrap_or_else(|| PathBuf::from(CONFIG_DEFAULT));
+    let file = options.config.clone().unwrap_or_else(configuration_file);
     let mut evaluation = evaluation(PROGRAM, options.instance.clone());
     evaluation.host = server::host_name();
     let input = ConfigInput {

@@ -12,6 +12,9 @@ pub(crate) enum InvokedProgram {
     Xrootd,
     Cmsd,
     FrmAdmin,
+    FrmPurged,
+    FrmXfragent,
+    FrmXfrd,
     Xrdcp,
     Xrdcopy,
     Xrdfs,
@@ -28,10 +31,13 @@ pub(crate) enum InvokedProgram {
 
 impl InvokedProgram {
     /// All supported programs.
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::Xrootd,
         Self::Cmsd,
         Self::FrmAdmin,
+        Self::FrmPurged,
+        Self::FrmXfragent,
+        Self::FrmXfrd,
         Self::Xrdcp,
         Self::Xrdcopy,
         Self::Xrdfs,
@@ -52,6 +58,9 @@ impl InvokedProgram {
             Self::Xrootd => "xrootd",
             Self::Cmsd => "cmsd",
             Self::FrmAdmin => "frm_admin",
+            Self::FrmPurged => "frm_purged",
+            Self::FrmXfragent => "frm_xfragent",
+            Self::FrmXfrd => "frm_xfrd",
             Self::Xrdcp => "xrdcp",
             Self::Xrdcopy => "xrdcopy",
             Self::Xrdfs => "xrdfs",

@@ -19,6 +19,7 @@ mod exit_status;
 mod file_owner;
 mod files;
 mod frm_admin;
+mod frm_daemon;
 mod grid_proxy;
 mod invoked_as;
 mod json_failures;
@@ -64,6 +65,9 @@ fn main() -> ExitCode {
         InvokedProgram::Xrootd => xrootd::run(arguments),
         InvokedProgram::Cmsd => xrootd::stand_in(arguments),
         InvokedProgram::FrmAdmin => frm_admin::run(arguments),
+        InvokedProgram::FrmPurged => frm_daemon::purged(arguments),
+        InvokedProgram::FrmXfragent => frm_daemon::agent(arguments),
+        InvokedProgram::FrmXfrd => frm_daemon::xfrd(arguments),
         InvokedProgram::Xrdcp | InvokedProgram::Xrdcopy => xrdcp::run(arguments),
         InvokedProgram::Xrdfs => xrdfs::run(arguments),
         InvokedProgram::Xrdmapc => xrdmapc::run(arguments),

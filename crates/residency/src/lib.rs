@@ -25,6 +25,8 @@
 //! | `service` | [`Residency`]: the queue at work |
 //! | `queue_list` | [`list_queue`]: the queue for administrators |
 //! | `queue_thread` | the thread of the queue |
+//! | `queue_agent`, `queue_wake` | [`QueueAgent`]: requests of other processes, and how they reach the thread |
+//! | `work_claim` | which process works: [`ServerClaim`], [`DaemonClaim`], [`PurgeTurn`] |
 //! | `waiting` | [`Waiter`]: clients that wait for files |
 //! | `tree_walk` | a walk over the directories of exports |
 //! | `sweep` | removes temporary files that an earlier run has left |
@@ -53,8 +55,10 @@ mod purge_policy;
 mod purge_thread;
 mod purge_volume;
 mod queue;
+mod queue_agent;
 mod queue_list;
 mod queue_thread;
+mod queue_wake;
 mod reaper;
 mod service;
 mod sqlite_rows;
@@ -65,6 +69,7 @@ mod store;
 mod sweep;
 mod tree_walk;
 mod waiting;
+mod work_claim;
 
 pub use catalog::CatalogProgram;
 pub use copy_command::CopyCommand;
@@ -82,17 +87,19 @@ pub use ports::{
 };
 pub use purge::{ExaminedFile, PurgeOutcome, PurgedVolume, Purger};
 pub use purge_policy::{FreeSpaceMark, KeptReason, PurgePolicy};
-pub use purge_thread::PurgeThread;
+pub use purge_thread::{PurgeThread, TakeTurn};
 pub use queue::{
     CopyOutcome, QueueAction, QueueError, QueueLimits, Submission, SubmissionOutcome, TransferQueue,
 };
+pub use queue_agent::QueueAgent;
 pub use queue_list::{has_queue, list_queue, visit_queue};
 pub use service::{
     REQUEST_FAILURES_LISTED, REQUEST_FILES_COUNTED, RequestStatus, Residency, ResidencyParts,
     ResidencyStartError, StageError, StageReply,
 };
 pub use sqlite_store::{SqliteStore, StoreError, StoreOpenError};
-pub use staging::{Staging, remote_name};
+pub use staging::{Staging, remote_name, source_of};
 pub use store::{EntryStore, OwnerTurn, QueuePlaces};
 pub use sweep::remove_leftovers;
 pub use waiting::Waiter;
+pub use work_claim::{DaemonClaim, PurgeTurn, ServerClaim, SharedWork};

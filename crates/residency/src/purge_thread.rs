@@ -1,6 +1,7 @@
 //! [`PurgeThread`]: purges in an interval, and when an administrator wants it.
 
 use crate::purge::{PurgeOutcome, Purger};
+use crate::work_claim::PurgeTurn;
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,9 +39,12 @@ pub struct PurgeThread {
     last: Arc<Mutex<Option<PurgeOutcome>>>,
 }
 
+/// Returns the right to purge now; `None` while another process does that work.
+pub type TakeTurn = Box<dyn Fn() -> Option<PurgeTurn> + Send>;
+
 impl PurgeThread {
     /// Starts the thread, which purges in this interval, the first time after a minute at most.
-    pub fn start(purger: Purger, interval: Duration) -> io::Result<Self> {
+    pub fn start(purger: Purger, interval: Duration, turn: TakeTurn) -> io::Result<Self> {
         let purger = Arc::new(purger);
         let last = Arc::new(Mutex::new(None));
         let (begin, begun) = sync_channel(1);
@@ -48,7 +52,12 @@ impl PurgeThread {
         let work = move || {
             let (mut wait, mut was_stopped) = (START_DELAY.min(interval), false);
             while begun.recv_timeout(wait) != Err(RecvTimeoutError::Disconnected) {
+                let Some(turn) = turn() else {
+                    wait = STOPPED_INTERVAL.min(interval);
+                    continue;
+                };
                 let result = worker.purge();
+                drop(turn);
                 report(&worker, &result, was_stopped);
                 was_stopped = result.is_stopped;
                 // A purge that did not begin does not hide the one before.

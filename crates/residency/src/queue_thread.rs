@@ -48,12 +48,14 @@ pub(crate) enum Command {
     Ended(EntryKey, CopyOutcome),
     /// Asks whether a transfer is in the queue and was not cancelled.
     IsWanted(EntryKey, Sender<bool>),
+    /// Another process has changed the queue.
+    Wake,
     /// Ends all copies.
     End(Box<dyn FnOnce() + Send>),
 }
 
 /// The result of a command in a transaction that is not durable yet.
-enum AppliedCommand {
+pub(crate) enum AppliedCommand {
     Fetch(SubmissionOutcome),
     Done,
     /// None of the submissions was recorded.
@@ -75,7 +77,7 @@ impl Command {
             Self::IsWanted(_, reply) => drop(reply.send(true)),
             // The next search finds the files again.
             Self::Migrate(_, reply) => drop(reply.send(0)),
-            Self::Ended(..) => {}
+            Self::Ended(..) | Self::Wake => {}
             Self::End(reply) => reply(),
         }
     }
@@ -259,9 +261,22 @@ impl QueueThread {
                 // It fails if nobody waits for the answer any more.
                 reply.send(matches!(result, AppliedCommand::IsWanted(true))).ok();
             }
+            (Command::Wake, _) => self.end_cancelled_copies(),
             (Command::End(reply), _) => {
                 self.ending.get_or_insert_default().push(reply);
                 self.copies.values().for_each(StopSignal::send);
+            }
+        }
+    }
+
+    /// Ends copies whose last request another process has cancelled.
+    fn end_cancelled_copies(&mut self) {
+        for (key, stop) in &self.copies {
+            // What cannot be read now is read at the end of the copy.
+            if let Ok(Some(entry)) = self.store.find(key)
+                && entry.state == EntryState::Stopping
+            {
+                stop.send();
             }
         }
     }
@@ -359,7 +374,7 @@ impl Drop for EndReport {
 }
 
 /// Applies a command to the queue and its database.
-fn apply(
+pub(crate) fn apply(
     queue: &mut TransferQueue,
     store: &mut SqliteStore,
     command: &Command,
@@ -417,7 +432,7 @@ fn apply(
             let is_wanted = matches!(state, Some(EntryState::Queued { .. } | EntryState::Active));
             return Ok(AppliedCommand::IsWanted(is_wanted));
         }
-        Command::End(_) => {}
+        Command::End(_) | Command::Wake => {}
         Command::Query(request, _) => return Ok(AppliedCommand::Query(status(store, request)?)),
         Command::Ended(key, outcome) => {
             let finished = handled(queue.finish(store, key, outcome.clone(), now))?;

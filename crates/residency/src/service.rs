@@ -11,11 +11,13 @@ use crate::outlived::QueueRun;
 use crate::ports::ResidencyPaths;
 use crate::queue::{QueueLimits, Submission};
 use crate::queue_thread::{Command, QueueThread};
+use crate::queue_wake;
 use crate::reaper::ProgramReaper;
 use crate::sqlite_store::{SqliteStore, StoreError, StoreOpenError};
 use crate::staging::Staging;
 use crate::sweep::remove_leftovers;
 use crate::waiting::Waiter;
+use crate::work_claim::SharedWork;
 use base::{Clock, Supervisor};
 use std::io;
 use std::path::PathBuf;
@@ -23,10 +25,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use storage::{DirectoryLock, PrivateDirectory};
 use thiserror::Error;
-
-/// The lock of the directory; its name is that of XRootD. The process that has it executes the
-/// transfers.
-const LOCK_FILE: &str = "frm_xfrd.lock";
 
 /// The reason for which the queue cannot start.
 #[derive(Debug, Error)]
@@ -118,7 +116,7 @@ impl Residency {
         let fail = |error| ResidencyStartError::Directory { directory: directory.clone(), error };
         // It holds the arguments of programs, so nobody else may have put anything there.
         let place = PrivateDirectory::create(&directory).map_err(fail)?;
-        let lock = DirectoryLock::claim(&place, LOCK_FILE)
+        let lock = DirectoryLock::claim(&place, SharedWork::Transfers.worker())
             .map_err(fail)?
             .ok_or_else(|| ResidencyStartError::Locked(directory.clone()))?;
         let store = SqliteStore::open(&place)?;
@@ -132,6 +130,9 @@ impl Residency {
         let thread = QueueThread::recovered(store, parts, clock, (commands.clone(), inbox), lock)?;
         let work = move || thread.run();
         supervisor.spawn("residency", "the queue of transfers", work).map_err(ResidencyStartError::Thread)?;
+        if let Err(error) = queue_wake::receive(&place, commands.clone()) {
+            tracing::warn!(%error, "requests of frm_xfragent begin up to a minute late: no socket for them");
+        }
         let wanted = commands.clone();
         let reaper = ProgramReaper {
             run,

@@ -1,13 +1,16 @@
 //! The tables of the durable queue, and their upgrade from earlier versions.
 
-use rusqlite::Connection;
-use std::time::Duration;
+use rusqlite::{Connection, ErrorCode};
+use std::time::{Duration, Instant};
 
 /// The version of the tables, which the database stores as `user_version`.
 pub(crate) const VERSION: i64 = 2;
 
 /// The time for which a command waits for another process that writes, such as a tool.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The pause before another try where SQLite itself does not wait.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Pages that SQLite keeps in memory, in KiB.
 const CACHE_KIB: i64 = 2048;
@@ -99,23 +102,43 @@ CREATE TABLE unreadable_entries (
 const FAILED_MIGRATIONS: &str =
     "CREATE INDEX IF NOT EXISTS failed_migrations ON entries (number) WHERE state = 3 AND direction = 1;";
 
-/// Sets the connection up, and creates or upgrades the tables. Returns their version.
+/// Sets the connection up, and creates or upgrades the tables. Returns their version. Another process may do
+/// the same at this moment.
 pub(crate) fn prepare(connection: &Connection) -> Result<i64, rusqlite::Error> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     connection.pragma_update(None, "trusted_schema", false)?;
-    connection.pragma_update(None, "journal_mode", "WAL")?;
+    write_ahead(connection)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     let version = || connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
+    connection.execute_batch("BEGIN IMMEDIATE")?;
     let changes = match version()? {
         0 => format!("{TABLES} {UPGRADE_1}"),
         1 => UPGRADE_1.to_owned(),
         VERSION => String::new(),
-        _ => return version(),
+        newer => {
+            connection.execute_batch("ROLLBACK")?;
+            return Ok(newer);
+        }
     };
-    connection.execute_batch(&format!(
-        "BEGIN; {changes} {FAILED_MIGRATIONS} PRAGMA user_version = {VERSION}; COMMIT"
-    ))?;
+    connection
+        .execute_batch(&format!("{changes} {FAILED_MIGRATIONS} PRAGMA user_version = {VERSION}; COMMIT"))?;
     version()
+}
+
+/// Sets the write-ahead log. SQLite does not wait for another process that does the same.
+fn write_ahead(connection: &Connection) -> Result<(), rusqlite::Error> {
+    let since = Instant::now();
+    loop {
+        match connection.pragma_update(None, "journal_mode", "WAL") {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && since.elapsed() < BUSY_TIMEOUT =>
+            {
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            other => return other,
+        }
+    }
 }

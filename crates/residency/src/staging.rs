@@ -46,12 +46,18 @@ pub struct Staging {
     pub remote_root: String,
 }
 
+/// Returns the host of the files behind this begin of remote names; empty if it is a path.
+#[must_use]
+pub fn source_of(remote_root: &str) -> &str {
+    let Some((_, rest)) = remote_root.split_once("://") else { return "" };
+    rest.split_once('/').map_or(rest, |(host, _)| host)
+}
+
 impl Staging {
     /// Returns the host of a file in mass storage; empty if its name is a path.
     #[must_use]
     pub fn source(&self) -> &str {
-        let Some((_, rest)) = self.remote_root.split_once("://") else { return "" };
-        rest.split_once('/').map_or(rest, |(host, _)| host)
+        source_of(&self.remote_root)
     }
 
     /// Brings the file of an entry in. Blocks until it has its name, or the copy has failed.

@@ -24,6 +24,7 @@
 //! | `third_party` | third-party copies: pulls from other servers |
 //! | `purging` | purges, and their start beside staging |
 //! | `frm_admin` | the commands of XRootD's program for files with copies in mass storage |
+//! | `frm_daemon` | transfers and purges as processes of their own |
 //! | `residency` | staging of files that are not on disk: the queue and its programs |
 //! | `login` | authentication of clients, refresh of keytabs |
 //! | `credential_check` | the files of keys and certificates, for `scalla config check` |
@@ -55,6 +56,7 @@ mod expiry;
 mod exported_files;
 mod exports;
 mod frm_admin;
+mod frm_daemon;
 mod grid_login;
 mod host_lookups;
 mod issuer_keys;
@@ -86,6 +88,9 @@ pub use daemon::{Launch, LogTarget, run};
 pub use entity_program::entity_by_program;
 pub use error::StartError;
 pub use frm_admin::{FrmAdmin, FrmConsole};
+pub use frm_daemon::{
+    AgentOutput, FrmDaemon, PurgeFree, PurgeOptions, PurgeOrder, TransferAgent, frm_daemon,
+};
 pub use grid_login::{grid_identity, only_reads};
 pub use issuer_keys::download_keys;
 pub use login::token_login;

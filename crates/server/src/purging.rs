@@ -1,17 +1,17 @@
 //! Purges of a running server, beside its queue of transfers.
 
 use crate::error::StartError;
-use crate::residency::{Exports, FileEvents, ServerTransfers, remote_catalog, staged_files};
+use crate::residency::{Exports, FileEvents, ServerTransfers, remote_catalog, server_claim, staged_files};
 use base::Supervisor;
 use config::{Effective, FreeSpaceLimit};
 use logical::Logical;
-use residency::{FreeSpaceMark, PurgePolicy, PurgeThread, Purger};
+use residency::{FreeSpaceMark, PurgePolicy, PurgeThread, PurgeTurn, Purger, ServerClaim, SharedWork};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vfs::FileSystem;
 
 /// The file that stops purges, as it is named for XRootD's program.
-const STOP_FILE: &str = "STOPPURGE";
+pub(crate) const STOP_FILE: &str = "STOPPURGE";
 
 /// What a server does between its disk and mass storage.
 #[derive(Clone)]
@@ -21,6 +21,8 @@ pub(crate) struct ServerResidency {
     /// The purges, if any export has them.
     pub(crate) purge: Option<Arc<PurgeThread>>,
     queue_directory: PathBuf,
+    /// What keeps daemons from the same work.
+    _claims: Arc<Vec<ServerClaim>>,
 }
 
 impl ServerResidency {
@@ -38,11 +40,12 @@ pub(crate) fn start(
     supervisor: &Supervisor,
 ) -> Result<(Arc<dyn FileSystem>, Option<ServerResidency>), StartError> {
     let (files, transfers) = staged_files(logical, effective, supervisor)?;
+    let (transfers, claim) = transfers.unzip();
     // The queue of transfers searches for temporary files itself.
     if transfers.is_none() {
         remove_leftovers(logical, effective)?;
     }
-    let purge = purge(logical, effective)?;
+    let (purge, purge_claim) = purge(logical, effective)?.unzip();
     let is_needed = transfers.is_some() || purge.is_some();
     Ok((
         files,
@@ -50,6 +53,7 @@ pub(crate) fn start(
             transfers,
             purge,
             queue_directory: effective.transfer_directory(),
+            _claims: Arc::new(claim.into_iter().chain(purge_claim).collect()),
         }),
     ))
 }
@@ -72,23 +76,44 @@ fn remove_leftovers(logical: &Arc<Logical>, effective: &Effective) -> Result<(),
     })
 }
 
-fn purge(logical: &Arc<Logical>, effective: &Effective) -> Result<Option<Arc<PurgeThread>>, StartError> {
-    let rule = effective.residency.purge.value;
-    let is_wanted = effective.storage.exports.iter().any(|export| export.attributes.purge);
-    let Some((low, high)) = rule.free.filter(|_| is_wanted) else { return Ok(None) };
-    let limit = |limit| match limit {
-        FreeSpaceLimit::Percent(percent) => FreeSpaceMark::Percent(percent),
-        FreeSpaceLimit::Bytes(bytes) => FreeSpaceMark::Bytes(bytes),
-    };
+fn purge(
+    logical: &Arc<Logical>,
+    effective: &Effective,
+) -> Result<Option<(Arc<PurgeThread>, ServerClaim)>, StartError> {
+    let Some(policy) = purge_policy(&effective.residency.purge.value) else { return Ok(None) };
+    if !effective.storage.exports.iter().any(|export| export.attributes.purge) {
+        return Ok(None);
+    }
     let purger = Purger {
         backend: logical.backend().clone(),
         paths: Arc::new(Exports(Arc::downgrade(logical))),
         events: Arc::new(FileEvents(Arc::downgrade(logical))),
         catalog: remote_catalog(effective)?,
         stop_file: Some(effective.transfer_directory().join(STOP_FILE)),
-        policy: PurgePolicy { low: limit(low), high: limit(high), hold: rule.hold.as_secs() },
+        policy,
     };
-    let thread = PurgeThread::start(purger, effective.residency.purge_interval.value)
+    let claim = server_claim(effective, SharedWork::Purges)?;
+    let directory = effective.transfer_directory();
+    let interval = effective.residency.purge_interval.value;
+    let thread = PurgeThread::start(purger, interval, Box::new(move || turn(&directory)))
         .map_err(|error| StartError::Residency(format!("cannot start the thread of purges: {error}")))?;
-    Ok(Some(Arc::new(thread)))
+    Ok(Some((Arc::new(thread), claim)))
+}
+
+/// Returns the policy of a rule; `None` if it purges nothing.
+pub(crate) fn purge_policy(rule: &config::PurgeRule) -> Option<PurgePolicy> {
+    let (low, high) = rule.free?;
+    let limit = |limit| match limit {
+        FreeSpaceLimit::Percent(percent) => FreeSpaceMark::Percent(percent),
+        FreeSpaceLimit::Bytes(bytes) => FreeSpaceMark::Bytes(bytes),
+    };
+    Some(PurgePolicy { low: limit(low), high: limit(high), hold: rule.hold.as_secs() })
+}
+
+/// Returns the right to purge now. A directory that cannot be used gives none.
+pub(crate) fn turn(directory: &Path) -> Option<PurgeTurn> {
+    PurgeTurn::take(directory).unwrap_or_else(|error| {
+        tracing::error!(directory = %directory.display(), %error, "nothing is purged: its lock cannot be taken");
+        None
+    })
 }

@@ -8,8 +8,8 @@ use logical::{HasLeft, Logical, StageRequest, StagedFiles, Stager, StagerReply};
 use residency::{
     CatalogProgram, CopyCommand, CopyFailure, CopyPrograms, EntryKey, FailureReason, MigrationSchedule,
     PathResidency, Priority, QueueLimits, RemoteCatalog, RequestId, RequestStatus, Residency,
-    ResidencyEvents, ResidencyParts, ResidencyPaths, StageError, Staging, Submission, TransferDirection,
-    Waiter, WriterWatch, remote_name,
+    ResidencyEvents, ResidencyParts, ResidencyPaths, ServerClaim, SharedWork, StageError, Staging,
+    Submission, TransferDirection, Waiter, WriterWatch, remote_name,
 };
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -33,61 +33,110 @@ const COPIES_END_MAX: Duration = Duration::from_secs(8);
 const TYPE_FILE: u32 = 0o100_000;
 const TYPE_DIRECTORY: u32 = 0o040_000;
 
+/// The transfers that a configuration wants.
+pub(crate) struct TransferPlan {
+    programs: CopyPrograms,
+    catalog: Option<Arc<dyn RemoteCatalog>>,
+    stages: bool,
+    migrates: bool,
+}
+
+impl TransferPlan {
+    /// Returns the transfers of a configuration, after a check of their programs. `None` if no export stages or
+    /// migrates files, or no program copies them.
+    pub(crate) fn of(effective: &Effective) -> Result<Option<Self>, StartError> {
+        let values = &effective.residency;
+        let has_export = |is_wanted: fn(&config::ExportAttributes) -> bool| {
+            effective.storage.exports.iter().any(|export| is_wanted(&export.attributes))
+        };
+        let stages = has_export(|attributes| attributes.stage) && values.has_copy_program();
+        let migrates = has_export(|attributes| attributes.migrate) && values.has_migration_program();
+        if !stages && !migrates {
+            return Ok(None);
+        }
+        let root = values.remote_root.value.clone().unwrap_or_default();
+        let programs = copy_programs(effective, &root, (stages, migrates)).map_err(StartError::Residency)?;
+        let catalog = remote_catalog(effective)?;
+        Ok(Some(Self { programs, catalog, stages, migrates }))
+    }
+
+    /// Returns the parts of the queue.
+    pub(crate) fn into_parts(
+        self,
+        effective: &Effective,
+        backend: Arc<dyn storage::Backend>,
+        (paths, events): (Arc<dyn ResidencyPaths>, Arc<dyn ResidencyEvents>),
+    ) -> ResidencyParts {
+        let values = &effective.residency;
+        let staging = Staging {
+            backend,
+            agent: Arc::new(self.programs),
+            events,
+            catalog: self.catalog,
+            remote_root: values.remote_root.value.clone().unwrap_or_default(),
+        };
+        ResidencyParts {
+            directory: effective.transfer_directory(),
+            limits: queue_limits(effective),
+            staging,
+            paths,
+            migration: self.migrates.then_some(MigrationSchedule {
+                interval: values.migration_interval.value,
+                idle: values.migration_idle.value,
+            }),
+            clock: Arc::new(SystemClock::new()),
+        }
+    }
+}
+
+/// Returns the limits of the queue of a configuration.
+pub(crate) fn queue_limits(effective: &Effective) -> QueueLimits {
+    let values = &effective.residency;
+    let slots = usize::try_from(values.slots.inward).unwrap_or(1);
+    QueueLimits {
+        slots_in: slots,
+        slots_out: usize::try_from(values.slots.outward).unwrap_or(1),
+        slots_of_source: slots,
+        slots_of_owner: values.share.value.copies.map_or(slots, |copies| copies as usize),
+        places: u64::from(values.share.value.places),
+        tries_max: TRIES_MAX,
+        backoff: BACKOFF_SECONDS,
+        deny: values.deny.as_secs(),
+        failures_kept: FAILURES_SECONDS,
+    }
+}
+
 /// Returns the files of a server behind its queue of transfers, if any export stages or migrates files
 /// and there is a program that copies them.
 pub(crate) fn staged_files(
     logical: &Arc<Logical>,
     effective: &Effective,
     supervisor: &Supervisor,
-) -> Result<(Arc<dyn FileSystem>, Option<ServerTransfers>), StartError> {
-    let values = &effective.residency;
-    let has_export = |is_wanted: fn(&config::ExportAttributes) -> bool| {
-        effective.storage.exports.iter().any(|export| is_wanted(&export.attributes))
-    };
-    let stages = has_export(|attributes| attributes.stage) && values.has_copy_program();
-    let migrates = has_export(|attributes| attributes.migrate) && values.has_migration_program();
-    if !stages && !migrates {
-        return Ok((logical.clone(), None));
-    }
-    let fail = |error: &dyn std::fmt::Display| StartError::Residency(error.to_string());
-    let root = values.remote_root.value.clone().unwrap_or_default();
-    let programs = copy_programs(effective, &root, (stages, migrates)).map_err(|error| fail(&error))?;
-    let catalog = remote_catalog(effective)?;
-    let slots = usize::try_from(values.slots.inward).unwrap_or(1);
-    let staging = Staging {
-        backend: logical.backend().clone(),
-        agent: Arc::new(programs),
-        events: Arc::new(FileEvents(Arc::downgrade(logical))),
-        catalog: catalog.clone(),
-        remote_root: root,
-    };
-    let parts = ResidencyParts {
-        directory: effective.transfer_directory(),
-        limits: QueueLimits {
-            slots_in: slots,
-            slots_out: usize::try_from(values.slots.outward).unwrap_or(1),
-            slots_of_source: slots,
-            slots_of_owner: values.share.value.copies.map_or(slots, |copies| copies as usize),
-            places: u64::from(values.share.value.places),
-            tries_max: TRIES_MAX,
-            backoff: BACKOFF_SECONDS,
-            deny: values.deny.as_secs(),
-            failures_kept: FAILURES_SECONDS,
-        },
-        staging,
-        paths: Arc::new(Exports(Arc::downgrade(logical))),
-        migration: migrates.then_some(MigrationSchedule {
-            interval: values.migration_interval.value,
-            idle: values.migration_idle.value,
-        }),
-        clock: Arc::new(SystemClock::new()),
-    };
-    let residency = Arc::new(Residency::start(parts, supervisor).map_err(|error| fail(&error))?);
+) -> Result<(Arc<dyn FileSystem>, Option<(ServerTransfers, ServerClaim)>), StartError> {
+    let Some(plan) = TransferPlan::of(effective)? else { return Ok((logical.clone(), None)) };
+    let (stages, catalog) = (plan.stages, plan.catalog.clone());
+    let claim = server_claim(effective, SharedWork::Transfers)?;
+    let paths = Arc::new(Exports(Arc::downgrade(logical)));
+    let events = Arc::new(FileEvents(Arc::downgrade(logical)));
+    let parts = plan.into_parts(effective, logical.backend().clone(), (paths, events));
+    let residency = Residency::start(parts, supervisor);
+    let residency = Arc::new(residency.map_err(|error| StartError::Residency(error.to_string()))?);
     if !stages {
-        return Ok((logical.clone(), Some(residency)));
+        return Ok((logical.clone(), Some((residency, claim))));
     }
     let stager = QueueStager { residency: residency.clone(), catalog };
-    Ok((StagedFiles::before(logical.clone(), Arc::new(stager)), Some(residency)))
+    Ok((StagedFiles::before(logical.clone(), Arc::new(stager)), Some((residency, claim))))
+}
+
+/// Claims work for this server, so that no daemon does it.
+pub(crate) fn server_claim(effective: &Effective, work: SharedWork) -> Result<ServerClaim, StartError> {
+    let directory = effective.transfer_directory();
+    let fail = |reason: String| {
+        let directory = directory.display();
+        StartError::Residency(format!("cannot use the directory of transfers {directory}: {reason}"))
+    };
+    let claim = ServerClaim::take(&directory, work).map_err(|error| fail(error.to_string()))?;
+    claim.ok_or_else(|| fail("another server uses it; choose another one with frm.xfr.qcheck".to_owned()))
 }
 
 /// Returns the programs that copy files, after a check of those that are needed.

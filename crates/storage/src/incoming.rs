@@ -80,15 +80,30 @@ pub(crate) fn lock_file_shared(file: BorrowedFd<'_>) -> io::Result<bool> {
     lock_whole(file, libc::F_RDLCK)
 }
 
-/// Sets a lock of this type on a whole file, unless another one is in the way.
-fn lock_whole(file: BorrowedFd<'_>, kind: libc::c_int) -> io::Result<bool> {
-    let whole = libc::flock {
+/// Reports whether another process, or another descriptor of this one, has a lock on a file.
+pub(crate) fn is_file_locked(file: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut whole = whole_file(libc::F_WRLCK);
+    // SAFETY: the descriptor and the structure live as long as the call, which writes only the latter.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut whole) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(libc::c_int::from(whole.l_type) != libc::F_UNLCK),
+    }
+}
+
+/// Returns the description of a lock of this type on a whole file.
+fn whole_file(kind: libc::c_int) -> libc::flock {
+    libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: 0,
         l_len: 0,
         l_pid: 0,
-    };
+    }
+}
+
+/// Sets a lock of this type on a whole file, unless another one is in the way.
+fn lock_whole(file: BorrowedFd<'_>, kind: libc::c_int) -> io::Result<bool> {
+    let whole = whole_file(kind);
     // SAFETY: the descriptor and the structure live as long as the call, which only reads both.
     match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const whole) } {
         -1 => match io::Error::last_os_error() {

@@ -30,6 +30,7 @@ mod tree;
 mod words;
 
 pub use console::FrmConsole;
+pub(crate) use query::{VARIABLES, entry_value};
 
 use crate::residency::remote_catalog;
 use base::LogicalPath;

@@ -12,7 +12,7 @@ use storage::Backend as _;
 const SPACE_OPTIONS: [CommandOption; 1] = [CommandOption::switch("recursive")];
 
 /// The variables of the entries of the queue.
-const VARIABLES: [&str; 12] =
+pub(crate) const VARIABLES: [&str; 12] =
     ["lfn", "lfncgi", "obj", "objcgi", "mode", "note", "op", "prty", "qwt", "rid", "tid", "tod"];
 
 impl CommandRun<'_> {
@@ -145,7 +145,7 @@ impl CommandRun<'_> {
         let console = &mut *self.console;
         let listed = residency::visit_queue(&directory, &mut |entry| {
             has_any = true;
-            let values = variables.iter().map(|name| value(&entry, name) + " ");
+            let values = variables.iter().map(|name| entry_value(&entry, name) + " ");
             console.result(&values.collect::<String>());
         });
         match listed {
@@ -161,7 +161,7 @@ impl CommandRun<'_> {
 }
 
 /// Returns the value of a variable of an entry.
-fn value(entry: &TransferEntry, name: &str) -> String {
+pub(crate) fn entry_value(entry: &TransferEntry, name: &str) -> String {
     let path = entry.key.path.escaped();
     match name {
         "lfn" | "obj" => path,

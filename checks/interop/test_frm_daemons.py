@@ -1,0 +1,278 @@
+"""`frm_xfrd`, `frm_purged` and `frm_xfragent` of ours: the transfers and purges of a server as processes of their
+own, beside servers that start, end and crash."""
+
+import os
+import signal
+import subprocess
+
+import pytest
+
+import peers
+from test_purge import ALL, set_access, set_copied
+from test_residency import is_running, names, tape  # noqa: F401
+from tools import data, scalla, wait_until, xrdcp, xrdfs
+
+
+class Daemon:
+    """One of our daemons with the configuration of a server, as its user."""
+
+    def __init__(self, name, server, *arguments):
+        self.name, self.server, self.arguments = name, server, arguments
+        self.log = server.work / f"{name}.log"
+        self.process = None
+
+    def command(self, *more):
+        return [str(peers.link(self.name)), "-c", str(self.server.work / "xrootd.cfg"), *self.arguments, *more]
+
+    def popen(self, command, **how):
+        user = dict(zip(("user", "group"), peers.unprivileged())) if os.geteuid() == 0 else {}
+        if user:
+            user["extra_groups"] = []
+        return subprocess.Popen(command, env=peers.environment(), cwd=self.server.work, start_new_session=True, **user, **how)
+
+    def start(self):
+        with open(self.log, "ab") as log:
+            self.process = self.popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        wait_until(lambda: "initialization completed" in self.output() or self.process.poll() is not None)
+        return self
+
+    def output(self):
+        return self.log.read_text() if self.log.exists() else ""
+
+    def run(self, *more, input=b"", seconds=60):
+        """Runs it to its end, and returns its status, output and messages."""
+        process = self.popen(self.command(*more), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            out, err = process.communicate(input, timeout=seconds)
+        finally:
+            process.kill()
+            process.wait()
+        return process.returncode, out.decode(), err.decode()
+
+    def end(self, number=signal.SIGTERM):
+        if self.process is None:
+            return None
+        self.process.send_signal(number)
+        status = self.process.wait(60)
+        self.process = None
+        return status
+
+
+@pytest.fixture
+def daemon():
+    daemons = []
+
+    def make(*arguments):
+        daemons.append(Daemon(*arguments))
+        return daemons[-1]
+
+    yield make
+    for one in daemons:
+        one.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def site(tape):  # noqa: F811
+    """A server with a tape that is configured, and runs only when a test starts it."""
+    servers = []
+
+    def make(more="", export="/ stage", tree=None):
+        server = peers.Linked(settings=tape.copies_in(more=more), export=export, tree=tree)
+        servers.append(server)
+        # Writes the configuration.
+        server.command()
+        return server
+
+    yield make
+    for server in servers:
+        server.remove()
+
+
+def agent(daemon, server, *lines):
+    """Gives lines to an agent, and returns its output and messages."""
+    status, out, err = daemon("frm_xfragent", server).run(input="".join(f"{line}\n" for line in lines).encode())
+    assert status == 8, err
+    return out.splitlines(), err
+
+
+def test_requests_of_an_agent_are_executed_without_a_server(tape, site, daemon):  # noqa: F811
+    server = site()
+    for name in ("one", "two", "store/three"):
+        tape.put(name, name.encode() * 1000)
+    out, err = agent(daemon, server, "+ ID1 - 1 w /one?x=y /two", "+u.1:2@h ID2 udp://localhost:9/x 9 wq /store/three",
+                     "? lfn prty rid tid", "+ ID3 - 0 w relative", "^ ID4 - 0 w /one", "+ ID5 - 0 w")
+    assert out == ["/one 1 ID1 frm_xfragent ", "/two 1 ID1 frm_xfragent ", "/store/three 2 ID2 u.1:2@h ", ""]
+    for text in ("notifications (udp://localhost:9/x) are not sent", "relative is not an absolute path",
+                 "removal after the copy is not supported", "ID5 has no path"):
+        assert text in err, err
+    # Only the acknowledged requests are there when the daemon starts.
+    xfrd = daemon("frm_xfrd", server).start()
+    wait_until(lambda: {"one", "two", "store"} <= set(names(server.tree)))
+    wait_until(lambda: (server.tree / "store/three").exists())
+    assert (server.tree / "one").read_bytes() == b"one" * 1000
+    # Another daemon has nothing to do here, and neither has XRootD's.
+    status, _, err = daemon("frm_xfrd", server).run()
+    assert status == 4 and "Another frm_xfrd may already be running!" in err
+    with open("/dev/null") as nothing:
+        theirs = subprocess.run(["/usr/bin/frm_xfrd", "-c", server.work / "xrootd.cfg"], stdin=nothing, capture_output=True,
+                                timeout=30, check=False)
+    assert theirs.returncode == 4 and b"Another frm_xfrd may already be running!" in theirs.stderr
+    # A request that comes while it runs begins at once, and not at the next look at the queue.
+    tape.put("four", b"4")
+    agent(daemon, server, "+ ID6 - 0 w /four")
+    wait_until(lambda: (server.tree / "four").exists(), seconds=20)
+    assert xfrd.end() == 0, xfrd.output()
+    assert agent(daemon, server, "?")[0] == [""]
+
+
+def test_a_cancel_of_an_agent_ends_a_copy_that_runs(tape, site, daemon):  # noqa: F811
+    server = site()
+    tape.put("file", b"x" * 5000)
+    daemon("frm_xfrd", server).start()
+    with tape.flag("hold"):
+        agent(daemon, server, "+ ID1 - 0 w /file")
+        wait_until(tape.runs)
+        agent(daemon, server, "- ID1")
+        wait_until(lambda: agent(daemon, server, "?")[0] == [""])
+    assert names(server.tree) == []
+
+
+def test_a_server_takes_over_and_leaves_the_queue_to_the_daemon_again(tape, site, daemon, tmp_path):  # noqa: F811
+    server = site()
+    content = data(200_000)
+    tape.put("file", content)
+    xfrd = daemon("frm_xfrd", server).start()
+    with tape.flag("hold"):
+        agent(daemon, server, "+ ID1 - 0 w /file")
+        wait_until(tape.runs)
+        server.start()
+        assert "a server executes the transfers from now on" in xfrd.output()
+        wait_until(lambda: len(tape.runs()) == 2)
+    target = tmp_path / "target"
+    xrdcp(server.url("/file"), target).ok()
+    assert target.read_bytes() == content and len(tape.runs()) == 2
+    # What a client has asked for survives the crash of the server, and does not wait for its next start.
+    for name in ("next", "later"):
+        tape.put(name, content)
+    with tape.flag("hold"):
+        assert xrdfs(server, "prepare", "-s", "/next", "/later").ok()
+        wait_until(lambda: len(tape.runs()) == 4)
+        server.kill()
+        wait_until(lambda: "no server runs: executing transfers" in xfrd.output().split("from now on")[-1])
+    wait_until(lambda: {"next", "later"} <= set(names(server.tree)))
+    assert (server.tree / "next").read_bytes() == (server.tree / "later").read_bytes() == content
+    # The other way: the daemon dies, and a server goes on.
+    tape.put("last", content)
+    with tape.flag("hold"):
+        agent(daemon, server, "+ ID2 - 0 w /last")
+        wait_until(lambda: any(run.endswith("/last") for run in tape.runs()))
+        xfrd.end(signal.SIGKILL)
+        server.start()
+    wait_until(lambda: "last" in names(server.tree))
+    assert (server.tree / "last").read_bytes() == content
+
+
+def test_a_server_with_the_queue_keeps_a_daemon_from_it(tape, site, daemon):  # noqa: F811
+    server = site()
+    server.start()
+    tape.put("file", b"x")
+    xfrd = daemon("frm_xfrd", server).start()
+    wait_until(lambda: "standing by" in xfrd.output())
+    agent(daemon, server, "+ ID1 - 0 w /file")
+    wait_until(lambda: "file" in names(server.tree), seconds=20)
+    assert "executing transfers" not in xfrd.output() and len(tape.runs()) == 1
+    os.kill(xfrd.process.pid, signal.SIGHUP)
+    assert xfrd.end() == 0
+
+
+def purgeable(server, tape, all_names):  # noqa: F811
+    """Puts files with a copy on the disk, the first one with the oldest access."""
+    for number, name in enumerate(all_names):
+        tape.put(name, b"x" * 300_000)
+        path = server.tree / name
+        path.write_bytes(b"x" * 300_000)
+        peers.give(path)
+        set_copied(path, f"/{name}", 1_000_000_000)
+        set_access(path, 1_000_000_000 + number)
+
+
+def test_a_purge_at_once_removes_what_was_ordered(tape, site, daemon, small_disk):  # noqa: F811
+    peers.give(small_disk)
+    server = site(export="/ stage purge", tree=small_disk)
+    server.start()
+    purgeable(server, tape, [f"file{number}" for number in range(10)])
+    (server.tree / "own").write_bytes(b"y" * 300_000)
+    purged = daemon("frm_purged", server)
+    status, _, err = purged.run("-T", "-O", "6m,0")
+    assert status == 0 and err.count("Zorch") == 10 and len(names(server.tree)) == 11, err
+    status, _, err = purged.run("-O", "5m,99999d")
+    assert status == 0 and len(names(server.tree)) == 11, "all files are within this hold time"
+    status, _, err = purged.run("-O", "6m,0")
+    left = names(server.tree)
+    # 8 MiB less 6 MiB are 6 of 11 files.
+    assert status == 0 and left == ["file4", "file5", "file6", "file7", "file8", "file9", "own"][-len(left):] and len(left) == 6, (left, err)
+    assert "Purge cycle ended." in err
+    for words, text in ((["-O", "6m,0", "nospace"], "Space nospace not defined."), (["-O", "6m,0", "relative/"], "not defined"),
+                        (["-O", "x"], "-O takes free"), (["-q"], "'q' option is invalid")):
+        status, _, err = purged.run(*words)
+        assert status in (1, 4) and text in err, err
+    # A purge that another process does is awaited, and the file that stops purges stops this one.
+    (server.work / "admin/frm/STOPPURGE").touch()
+    status, _, err = purged.run("-O", "7m,0")
+    assert status == 0 and names(server.tree) == left and "STOPPURGE exists" in err
+
+
+def test_purges_of_a_daemon_and_of_a_server_exclude_each_other(tape, site, daemon, small_disk):  # noqa: F811
+    peers.give(small_disk)
+    more = f"frm.purge.policy {ALL} hold 0\nfrm.purge.waittime 1\n"
+    server = site(more=more, export="/ stage purge", tree=small_disk)
+    purged = daemon("frm_purged", server, "-w", "1").start()
+    purgeable(server, tape, ["one"])
+    wait_until(lambda: names(server.tree) == [])
+    status, _, err = daemon("frm_purged", server).run()
+    assert status == 4 and "Another frm_purged may already be running!" in err
+    count = purged.output().count("purged")
+    server.start()
+    # From now on the server purges, because it tells its cluster.
+    purgeable(server, tape, ["two"])
+    wait_until(lambda: names(server.tree) == [])
+    assert purged.output().count("purged") == count
+    done = scalla("residency", "--admin-path", server.work / "admin", "status").ok().out
+    assert "removed" in done
+    server.kill()
+    purgeable(server, tape, ["three"])
+    wait_until(lambda: names(server.tree) == [])
+    assert purged.output().count("purged") > count
+    assert purged.end() == 0
+
+
+def test_a_daemon_without_work_says_so(tape, site, daemon):  # noqa: F811
+    server = site(export="/ nostage")
+    status, _, err = daemon("frm_xfrd", server).run()
+    assert status == 4 and "No copy commands specified; execution is meaningless!" in err
+    status, _, err = daemon("frm_purged", server).run()
+    assert status == 4 and "no export is purged" in err
+    for name in ("frm_xfrd", "frm_purged", "frm_xfragent"):
+        status, _, err = daemon(name, server).run("-h")
+        assert status == 0 and f"Usage: {name}  [-b]" in err
+    (server.work / "xrootd.cfg").unlink()
+    assert daemon("frm_xfrd", server).run()[0] == 4
+    assert daemon("frm_xfragent", server).run()[0] == 4
+
+
+def test_a_daemon_in_the_background_writes_its_pid_and_its_log(tape, site, daemon):  # noqa: F811
+    server = site()
+    log = server.work / "xfrd.log"
+    status, _, err = daemon("frm_xfrd", server).run("-b", "-l", f"={log}", "-s", "xfrd.pid")
+    assert status == 0, err
+    pid = int((server.work / "xfrd.pid").read_text())
+    try:
+        assert is_running(pid) and int((server.work / "run/frm_xfrd.pid").read_text()) == pid
+        # A server takes over, and the daemon stays the same process.
+        wait_until(lambda: "executing transfers" in log.read_text())
+        server.start()
+        wait_until(lambda: "standing by" in log.read_text())
+        assert is_running(pid)
+    finally:
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: not is_running(pid))

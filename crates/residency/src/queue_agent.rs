@@ -1,0 +1,113 @@
+//! [`QueueAgent`]: adds requests to the durable queue beside the process that executes them, or without one.
+
+use crate::entry::{CopyFailure, RequestId};
+use crate::queue::{QueueLimits, Submission, TransferQueue};
+use crate::queue_thread::{AppliedCommand, Command, apply};
+use crate::queue_wake::wake;
+use crate::sqlite_store::{SqliteStore, StoreError, StoreOpenError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use storage::PrivateDirectory;
+
+/// A writer of the queue that executes nothing.
+pub struct QueueAgent {
+    directory: PathBuf,
+    store: SqliteStore,
+    queue: TransferQueue,
+}
+
+impl QueueAgent {
+    /// Opens the queue in a directory, and creates it if it is missing.
+    pub fn open(directory: &Path, limits: QueueLimits) -> Result<Self, StoreOpenError> {
+        let fail = |error: io::Error| StoreOpenError::Directory { directory: directory.to_owned(), error };
+        let place = PrivateDirectory::create(directory).map_err(fail)?;
+        let store = SqliteStore::open(&place)?;
+        Ok(Self { directory: directory.to_owned(), store, queue: TransferQueue::new(limits) })
+    }
+
+    /// Records requests, all or none of them. They are durable at the return. `Some` is the reason for which
+    /// they are refused.
+    pub fn submit(&mut self, submissions: Vec<Submission>) -> Result<Option<CopyFailure>, StoreError> {
+        let applied = self.apply(&Command::Submit(submissions, Box::new(|_| {})))?;
+        match applied {
+            AppliedCommand::Refused(failure) => Ok(Some(failure)),
+            _ => {
+                self.wake();
+                Ok(None)
+            }
+        }
+    }
+
+    /// Cancels a request. Copies that nobody else wants are ended by the process that executes them.
+    pub fn cancel(&mut self, request: RequestId) -> Result<(), StoreError> {
+        self.apply(&Command::Cancel(request, Box::new(|_| {})))?;
+        self.wake();
+        Ok(())
+    }
+
+    /// Has the queue read by the process that executes it.
+    pub fn wake(&self) {
+        wake(&self.directory);
+    }
+
+    fn apply(&mut self, command: &Command) -> Result<AppliedCommand, StoreError> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let (queue, mut ignored) = (&mut self.queue, Vec::new());
+        self.store.transaction(|store| apply(queue, store, command, now, &mut ignored))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a panic is the failure of a test
+mod tests {
+    use super::*;
+    use crate::entry::{EntryKey, Priority, TransferDirection};
+    use base::LogicalPath;
+
+    const LIMITS: QueueLimits = QueueLimits {
+        slots_in: 1,
+        slots_out: 1,
+        slots_of_source: 1,
+        slots_of_owner: 1,
+        places: 1000,
+        tries_max: 1,
+        backoff: 1,
+        deny: 1,
+        failures_kept: 1,
+    };
+
+    #[test]
+    fn agents_that_begin_at_once_lose_no_request() {
+        let path = std::env::temp_dir().join(format!("residency-queue-agent-{}", std::process::id()));
+        std::fs::remove_dir_all(&path).ok();
+        let add = |number: usize| {
+            let mut agent = QueueAgent::open(&path, LIMITS).unwrap();
+            for file in 0..10 {
+                let name = format!("/{number}/{file}");
+                let submission = Submission {
+                    key: EntryKey {
+                        direction: TransferDirection::In,
+                        path: LogicalPath::parse(name.as_bytes()).unwrap(),
+                    },
+                    priority: Priority::new(0),
+                    source: "".into(),
+                    client: "test".into(),
+                    owner: format!("test{number}").into(),
+                    request: Some(RequestId(name.as_str().into())),
+                };
+                assert_eq!(agent.submit(vec![submission]).unwrap(), None);
+            }
+        };
+        std::thread::scope(|scope| {
+            let add = &add;
+            let threads: Vec<_> = (0..8).map(|number| scope.spawn(move || add(number))).collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+        assert_eq!(crate::list_queue(&path, usize::MAX).unwrap().len(), 80);
+        let mut agent = QueueAgent::open(&path, LIMITS).unwrap();
+        agent.cancel(RequestId("/3/4".into())).unwrap();
+        assert_eq!(crate::list_queue(&path, usize::MAX).unwrap().len(), 79);
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+}

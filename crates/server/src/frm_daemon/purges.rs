@@ -1,0 +1,212 @@
+//! `frm_purged`: purges while no server does them, and one purge at once.
+
+use super::configured_paths::{ConfiguredPaths, NoEvents};
+use super::{DaemonEnd, DaemonParts, open_tree};
+use crate::error::StartError;
+use crate::purging::{STOP_FILE, purge_policy, turn};
+use crate::residency::remote_catalog;
+use base::LogicalPath;
+use config::Effective;
+use residency::{
+    DaemonClaim, ExaminedFile, FreeSpaceMark, PurgePolicy, PurgeThread, PurgeTurn, Purger,
+    ResidencyPaths as _,
+};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The policy without `frm.purge.policy`, which is that of XRootD's program.
+const POLICY_DEFAULT: PurgePolicy =
+    PurgePolicy { low: FreeSpaceMark::Percent(2), high: FreeSpaceMark::Percent(3), hold: 20 * 3600 };
+
+/// The space of all files that can be purged.
+const SPACE: &str = "public";
+
+/// The options of `frm_purged`.
+#[derive(Clone, Default, Debug)]
+pub struct PurgeOptions {
+    /// `-w`: the interval between two purges.
+    pub interval: Option<Duration>,
+    /// `-O`: one purge at once.
+    pub order: Option<PurgeOrder>,
+    /// Spaces and paths to be purged; all if there are none.
+    pub words: Vec<String>,
+    /// `-T`: only report what would be purged, once.
+    pub is_test: bool,
+}
+
+/// `-O FREE[,HOLD]`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PurgeOrder {
+    /// The space that is free afterwards, if enough files may go: a percentage, or bytes.
+    pub free: PurgeFree,
+    /// The hold time in place of that of the configuration.
+    pub hold: Option<Duration>,
+}
+
+/// An amount of free space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PurgeFree {
+    /// A part of the file system.
+    Percent(u8),
+    /// Bytes.
+    Bytes(u64),
+}
+
+fn fail<T>(text: impl Into<String>) -> Result<T, StartError> {
+    Err(StartError::Residency(text.into()))
+}
+
+/// Returns the policy of a daemon.
+fn policy(effective: &Effective, order: Option<PurgeOrder>) -> Result<PurgePolicy, StartError> {
+    let rule = &effective.residency.purge;
+    let configured = match rule.origin.is_default() {
+        true => Some(POLICY_DEFAULT),
+        false => purge_policy(&rule.value),
+    };
+    let Some(order) = order else {
+        return match configured {
+            Some(policy) => Ok(policy),
+            None => fail(
+                "frm.purge.policy purges nothing (nopurge, hold forever, or a polprog, which is not in force)",
+            ),
+        };
+    };
+    let mark = match order.free {
+        PurgeFree::Percent(percent) => FreeSpaceMark::Percent(percent),
+        PurgeFree::Bytes(bytes) => FreeSpaceMark::Bytes(bytes),
+    };
+    let hold = order.hold.unwrap_or(rule.value.hold).as_secs();
+    Ok(PurgePolicy { low: mark, high: mark, hold })
+}
+
+/// Returns the paths to be purged.
+fn wanted_paths(effective: &Effective, words: &[String]) -> Result<Vec<LogicalPath>, StartError> {
+    let all = ConfiguredPaths::new(effective, Vec::new());
+    let mut paths = Vec::new();
+    let mut has_space = false;
+    for word in words {
+        if !word.starts_with('/') {
+            if word != SPACE {
+                return fail(format!("Space {word} not defined."));
+            }
+            has_space = true;
+            continue;
+        }
+        match LogicalPath::parse(word.as_bytes()) {
+            Ok(path) if all.of(&path).purge => paths.push(path),
+            _ => return fail(format!("{word} not marked purgeable")),
+        }
+    }
+    // The space stands for all paths.
+    Ok(if has_space && !words.iter().any(|word| word.starts_with('/')) { Vec::new() } else { paths })
+}
+
+fn purger(effective: &Effective, options: &PurgeOptions) -> Result<Purger, StartError> {
+    if !effective.storage.exports.iter().any(|export| export.attributes.purge) {
+        return fail("no export is purged: see purge of all.export");
+    }
+    Ok(Purger {
+        paths: Arc::new(ConfiguredPaths::new(effective, wanted_paths(effective, &options.words)?)),
+        backend: Arc::new(open_tree(effective)?),
+        events: Arc::new(NoEvents),
+        catalog: remote_catalog(effective)?,
+        stop_file: Some(effective.transfer_directory().join(STOP_FILE)),
+        policy: policy(effective, options.order)?,
+    })
+}
+
+/// Purges until a signal, or once.
+pub(super) async fn run(
+    parts: &mut DaemonParts,
+    claim: Option<&DaemonClaim>,
+    options: &PurgeOptions,
+    ready: impl FnOnce() -> Result<(), StartError>,
+) -> Result<DaemonEnd, StartError> {
+    let effective = parts.effective.clone();
+    let purger = purger(&effective, options)?;
+    ready()?;
+    if options.is_test {
+        return finish(parts, move || report(&purger)).await;
+    }
+    let directory = effective.transfer_directory();
+    let Some(claim) = claim else {
+        let turn = match wait_for_turn(parts, &directory).await {
+            Some(turn) => turn,
+            None => return Ok(DaemonEnd::Done),
+        };
+        return finish(parts, move || purge_once(&purger, turn)).await;
+    };
+    let interval = options.interval.unwrap_or(effective.residency.purge_interval.value);
+    let for_server = claim.server_probe().map_err(|error| StartError::Residency(error.to_string()))?;
+    // A server that purges has precedence.
+    let take = move || if for_server() { None } else { turn(&directory) };
+    let _thread = PurgeThread::start(purger, interval, Box::new(take))
+        .map_err(|source| StartError::System { what: "the thread of purges", source })?;
+    while !parts.signals.is_end(&parts.log).await {}
+    Ok(DaemonEnd::Done)
+}
+
+/// Runs work on a thread until its end, or that of the process.
+async fn finish(
+    parts: &mut DaemonParts,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<DaemonEnd, StartError> {
+    let (done, mut ended) = tokio::sync::oneshot::channel();
+    let work = move || {
+        work();
+        done.send(()).ok();
+    };
+    std::thread::Builder::new()
+        .name("purge".to_owned())
+        .spawn(work)
+        .map_err(|source| StartError::System { what: "the thread of purges", source })?;
+    loop {
+        tokio::select! {
+            _ = &mut ended => return Ok(DaemonEnd::Done),
+            is_end = parts.signals.is_end(&parts.log) => if is_end {
+                return Ok(DaemonEnd::Done);
+            },
+        }
+    }
+}
+
+/// Waits until no other process purges. `None` if this one is to end.
+async fn wait_for_turn(parts: &mut DaemonParts, directory: &Path) -> Option<PurgeTurn> {
+    let mut has_noted = false;
+    loop {
+        if let Some(turn) = turn(directory) {
+            return Some(turn);
+        }
+        if !has_noted {
+            tracing::info!("waiting for the end of the purge of another process");
+            has_noted = true;
+        }
+        if parts.signals.is_end(&parts.log).await {
+            return None;
+        }
+    }
+}
+
+fn purge_once(purger: &Purger, _turn: PurgeTurn) {
+    tracing::info!("Purge cycle started.");
+    let outcome = purger.purge();
+    if outcome.is_stopped {
+        tracing::warn!("nothing is purged any more, because the file {STOP_FILE} exists");
+    }
+    for export in &outcome.short {
+        tracing::warn!(export = %export.shown(), "the file system has too little free space, and no further file may be purged");
+    }
+    tracing::info!(files = outcome.files, bytes = outcome.bytes, "Purge cycle ended.");
+}
+
+/// Reports which files may go.
+fn report(purger: &Purger) {
+    purger.examine(None, &mut |ExaminedFile { path, size, kept }| {
+        match kept {
+            None => tracing::info!(path = %path.shown(), size, "Zorch"),
+            Some(reason) => tracing::info!(path = %path.shown(), size, "stays: {reason}"),
+        }
+        true
+    });
+}
