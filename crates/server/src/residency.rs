@@ -112,7 +112,7 @@ pub(crate) fn staged_files(
     logical: &Arc<Logical>,
     effective: &Effective,
     supervisor: &Supervisor,
-) -> Result<(Arc<dyn FileSystem>, Option<(ServerTransfers, ServerClaim)>), StartError> {
+) -> Result<(Arc<dyn FileSystem>, Option<ClaimedTransfers>), StartError> {
     let Some(plan) = TransferPlan::of(effective)? else { return Ok((logical.clone(), None)) };
     let (stages, catalog) = (plan.stages, plan.catalog.clone());
     let claim = server_claim(effective, SharedWork::Transfers)?;
@@ -181,6 +181,8 @@ fn copy_programs(
 
 /// The transfers of a server.
 pub(crate) type ServerTransfers = Arc<Residency>;
+/// That queue, and what keeps daemons from the same work.
+type ClaimedTransfers = (ServerTransfers, ServerClaim);
 
 /// Ends all copies, and waits for the end of their programs.
 pub(crate) async fn end(transfers: Option<ServerTransfers>) {

@@ -71,11 +71,14 @@ pub(super) fn shown(pin: FilePin, now: i64) -> Option<String> {
 }
 
 fn duration(seconds: i64) -> String {
-    match seconds {
-        ..=SECONDS_SHOWN => format!("{seconds}s"),
-        ..=MINUTES_SHOWN => format!("{}m", seconds / MINUTE),
-        ..=HOURS_SHOWN => format!("{}h", seconds / HOUR),
-        _ => format!("{}d", seconds / DAY),
+    if seconds <= SECONDS_SHOWN {
+        format!("{seconds}s")
+    } else if seconds <= MINUTES_SHOWN {
+        format!("{}m", seconds / MINUTE)
+    } else if seconds <= HOURS_SHOWN {
+        format!("{}h", seconds / HOUR)
+    } else {
+        format!("{}d", seconds / DAY)
     }
 }
 
