@@ -69,7 +69,7 @@ fn fetches_after_a_failure_share_the_memory() {
     fill.read(ReadId(2), BOB, 0..50, 0);
     fill.read(ReadId(3), BOB, 250..300, 0);
     let actions = fill.failed(first, 150);
-    assert_eq!(fetches(&actions).into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>(), [0..100]);
+    assert!(matches!(fetches(&actions).as_slice(), [(_, bytes)] if *bytes == (0..100)), "{actions:?}");
     assert!(actions.contains(&FillAction::Bypass { read: ReadId(3), bytes: 250..300 }), "{actions:?}");
 }
 

@@ -18,19 +18,19 @@ async fn client(world: World, cache: TestCache, seed: u64) {
         match rng.draw() % 20 {
             0..=3 => open.extend(world.open(&cache, &name).await),
             4 => world.pass_time(),
-            5 if rng.draw() % 4 == 0 => world.put(&name, rng.draw() % (20 * BLOCK)),
-            6 if rng.draw() % 4 == 0 => {
+            5 if rng.draw().is_multiple_of(4) => world.put(&name, rng.draw() % (20 * BLOCK)),
+            6 if rng.draw().is_multiple_of(4) => {
                 let guard = cache.change_content(&path(&name)).await;
                 world.put(&name, 1 + rng.draw() % (20 * BLOCK));
                 drop(guard);
             }
-            7 if rng.draw() % 8 == 0 => drop(cache.change_name(&path(&name)).await),
+            7 if rng.draw().is_multiple_of(8) => drop(cache.change_name(&path(&name)).await),
             8 => {
                 let call = ["write", "sync", "create", "rename", "read", "open", "remove"];
                 let call = call[(rng.draw() % call.len() as u64) as usize];
-                world.disk.fail(call, if rng.draw() % 2 == 0 { Errno::NOSPC } else { Errno::IO });
+                world.disk.fail(call, if rng.draw().is_multiple_of(2) { Errno::NOSPC } else { Errno::IO });
             }
-            9 if rng.draw() % 2 == 0 => cache.make_room().await,
+            9 if rng.draw().is_multiple_of(2) => cache.make_room().await,
             10 if !open.is_empty() => {
                 let at = rng.draw() as usize % open.len();
                 drop(open.swap_remove(at));
@@ -51,13 +51,13 @@ async fn history(seed: u64) {
     let mut world = World::new();
     (0..FILES).for_each(|number| world.put(&format!("/d/{number}"), 1 + rng.draw() % (20 * BLOCK)));
     let mut settings = CacheSettings { prefetch_bytes: rng.draw() % 3 * 4 * BLOCK, ..settings() };
-    if rng.draw() % 2 == 0 {
+    if rng.draw().is_multiple_of(2) {
         settings.memory_bytes = 8 * BLOCK;
     }
-    if rng.draw() % 2 == 0 {
+    if rng.draw().is_multiple_of(2) {
         settings.limits.files = Some(25 * BLOCK);
     }
-    world.fail_one_of(if rng.draw() % 2 == 0 { 20 } else { 0 });
+    world.fail_one_of(if rng.draw().is_multiple_of(2) { 20 } else { 0 });
     for round in 0..3 {
         let cache = world.start(settings);
         let clients: Vec<_> = (0..4)
@@ -68,13 +68,13 @@ async fn history(seed: u64) {
         for client in clients {
             client.await.unwrap();
         }
-        if rng.draw() % 2 == 0 {
+        if rng.draw().is_multiple_of(2) {
             world.settle(&cache).await;
             world.disk.clear_faults();
             assert_eq!(cache.memory(), 0, "seed {seed}");
         }
         // The process ends while files may be open and written.
-        let cut = (rng.draw() % 2 == 0).then(|| rng.draw());
+        let cut = (rng.draw().is_multiple_of(2)).then(|| rng.draw());
         world = world.restarted(cut);
     }
 }
