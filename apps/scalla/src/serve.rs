@@ -25,6 +25,12 @@ pub(crate) struct ServeCommand {
     /// Serve the files of this server (a proxy): `root://HOST[:PORT]`, `roots://HOST[:PORT]`.
     #[arg(long, value_name = "URL", conflicts_with_all = ["dir", "manager", "min_free"])]
     origin: Option<ProxyServer>,
+    /// Keep the files that clients read in this directory (a disk cache). It must exist.
+    #[arg(long, value_name = "DIR", requires = "origin")]
+    cache: Option<PathBuf>,
+    /// Maximum size of the cached files: 500g. Without it, files are removed when the disk is 95 % full.
+    #[arg(long, value_name = "SIZE", requires = "cache", value_parser = size)]
+    cache_size: Option<u64>,
     /// Reject all changes.
     #[arg(long)]
     read_only: bool,
@@ -136,6 +142,12 @@ enum Format {
     Json,
 }
 
+/// Parses a size on the command line.
+fn size(text: &str) -> Result<u64, String> {
+    let bytes = base::parse_size(text).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| format!("'{text}' is not a size such as 500g"))
+}
+
 /// Returns the full path of a directory to serve.
 fn directory(dir: &Path) -> anyhow::Result<PathBuf> {
     let full = dir.canonicalize()?;
@@ -148,8 +160,17 @@ impl ServeCommand {
             Some(dir) => Some(directory(dir).with_context(|| format!("cannot serve {}", dir.display()))?),
             None => None,
         };
+        let cache = match &self.cache {
+            Some(dir) => {
+                let found = self::directory(dir);
+                let found = found.with_context(|| format!("cannot keep files in {}", dir.display()))?;
+                Some((found, self.cache_size))
+            }
+            None => None,
+        };
         let overrides = Overrides {
             directory,
+            cache,
             origin: self.origin,
             read_only: self.read_only,
             managers: self.manager,

@@ -31,6 +31,8 @@ pub struct Overrides {
     pub directory: Option<PathBuf>,
     /// `--origin`: the server whose files are served; replaces that of the file.
     pub origin: Option<ProxyServer>,
+    /// `--cache`: the directory of the disk cache, and `--cache-size`.
+    pub cache: Option<(PathBuf, Option<u64>)>,
     /// `--read-only`: makes each export read-only.
     pub read_only: bool,
     /// Path arguments, exported under their own names.
@@ -295,6 +297,12 @@ fn command_line(overrides: &Overrides, draft: &mut Draft<'_>) {
         proxy.enabled = Setting::from_command_line(true);
         let fixed = Some(server.clone());
         proxy.origin = Setting::from_command_line(Some(ProxyOrigin { forwards: false, fixed }));
+    }
+    if let Some((directory, bytes)) = &overrides.cache {
+        let effective = &mut draft.effective;
+        effective.storage.local_root = Setting::from_command_line(Some(directory.clone()));
+        effective.proxy.cache.enabled = Setting::from_command_line(true);
+        effective.proxy.cache.files_bytes = Setting::from_command_line(*bytes);
     }
     cluster_line(overrides, &mut draft.effective.cluster);
     if let Some(least) = overrides.min_free {

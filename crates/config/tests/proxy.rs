@@ -1,7 +1,8 @@
 //! Directives of a proxy.
 
 use config::{
-    ConfigInput, Effective, Loaded, MemorySource, Overrides, ProblemKind, ProxyServer, Strictness, load, show,
+    CacheSpace, ConfigInput, Effective, Loaded, MemorySource, Overrides, ProblemKind, ProxyServer,
+    Strictness, load, show,
 };
 
 const PROXY: &str = "ofs.osslib libXrdPss.so\n";
@@ -91,9 +92,69 @@ fn doubtful_combinations_are_warnings() {
     for text in ["pss.setopt ReadAheadSize 1", "pss.setopt Nothing 1"] {
         assert_eq!(kinds(&format!("{PROXY}pss.origin o:1\n{text}")), [ProblemKind::Ignored], "{text}");
     }
-    let cached = format!("{PROXY}pss.origin o:1\npss.cachelib default");
-    assert_eq!(kinds(&cached), [ProblemKind::NotYet]);
-    assert!(load_text(&cached).report.to_string().contains("nothing is cached"));
+}
+
+const CACHE: &str = "pss.origin o:1\noss.localroot /cache\npss.cachelib libXrdPfc.so\n";
+
+#[test]
+fn the_cache_has_its_values() {
+    let cache =
+        proxy(&format!("{CACHE}pfc.ram 2g\npfc.blocksize 65000\npfc.prefetch 0\npfc.diskusage 0.5 0.75"))
+            .proxy
+            .cache;
+    assert_eq!((*cache.memory, *cache.block_bytes, *cache.prefetch), (2 << 30, 64 << 10, 0));
+    let (low, high) = *cache.usage;
+    assert_eq!((low.bytes(1000), high.bytes(1000)), (500, 750));
+    let cache = proxy(&format!("{CACHE}pfc.diskusage 100g 1t purgeinterval 5m")).proxy.cache;
+    assert_eq!(*cache.usage, (CacheSpace::Bytes(100 << 30), CacheSpace::Bytes(1 << 40)));
+    let cache = proxy("pss.origin o:1\noss.localroot /c\npss.cachelib default").proxy.cache;
+    assert_eq!(
+        (*cache.enabled, *cache.memory, *cache.block_bytes, *cache.prefetch),
+        (true, 1 << 30, 128 << 10, 10)
+    );
+    assert!(!*proxy("pss.origin o:1\npfc.ram 2g").proxy.cache.enabled);
+}
+
+#[test]
+fn values_of_the_cache_can_be_shown_and_read_again() {
+    for usage in ["0.9 0.95", "100g 1t", "123k 1.5m"] {
+        let effective = proxy(&format!("{CACHE}pfc.ram 3g\npfc.diskusage {usage}"));
+        let is_cache =
+            |name: &str| name.starts_with("pfc.") || name.starts_with("pss.") || name == "oss.localroot";
+        let lines: Vec<String> = show(&effective)
+            .iter()
+            .filter(|line| is_cache(line.directive))
+            .map(|line| format!("{} {}", line.directive, line.value.clone().unwrap_or_default()))
+            .filter(|line| !line.ends_with(' '))
+            .collect();
+        assert_eq!(
+            proxy(&lines.join("\n")).proxy.cache.usage.value,
+            effective.proxy.cache.usage.value,
+            "{lines:?}"
+        );
+    }
+}
+
+#[test]
+fn a_cache_that_would_do_something_else_does_not_start() {
+    for (text, error) in [
+        ("pfc.cschk cache", "pfc.cschk is not in force yet"),
+        ("pfc.writethrough off", "pfc.writethrough is not in force yet"),
+        ("pfc.spaces data meta", "pfc.spaces is not in force yet"),
+        ("pfc.diskusage 0.5 0.4", "the low value must be less than the high one"),
+        ("pfc.diskusage 0.5 1.5", "diskusage 1.5 is neither a fraction nor a size"),
+        ("pfc.diskusage 0.5 0.6 files 1g 2g 3g", "'files' is not in force yet"),
+        ("pfc.ram 100m", "ram"),
+        ("pfc.blocksize 1k", "blocksize"),
+        ("pss.cachelib libOther.so", "unsupported library 'libOther.so'"),
+    ] {
+        let report = load_text(&format!("{PROXY}{CACHE}{text}")).report;
+        assert!(!report.is_ok() && report.to_string().contains(error), "{text}: {report}");
+    }
+    let report = load_text(&format!("{PROXY}pss.origin o:1\npss.cachelib libXrdPfc.so")).report;
+    assert!(!report.is_ok() && report.to_string().contains("set oss.localroot"), "{report}");
+    // Without a cache they only have no effect.
+    assert!(load_text(&format!("{PROXY}pss.origin o:1\npfc.spaces data meta")).report.is_ok());
 }
 
 #[test]

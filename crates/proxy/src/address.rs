@@ -168,6 +168,7 @@ pub(crate) mod tests {
             credentials: Credentials::none(),
             trusted: None,
             checksums: Vec::new(),
+            cache: None,
             connections_max: 100,
             own_address: ("[::127.0.0.1]:1".into(), "h:1".into()),
         }

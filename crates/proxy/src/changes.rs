@@ -1,15 +1,17 @@
 //! Changes of the name space of origins.
 
+use crate::cached_origin::ProxyCache;
 use crate::file_system::{PathAtOrigin, ProxyFiles};
 use crate::place::RequestFailure;
 use base::{Cgi, Error, LogicalPath};
+use cache::ChangeGuard;
 use std::sync::Arc;
 use vfs::{Answer, Caller, Operation, ReplyTo, Started, Target, Value};
 
 impl ProxyFiles {
     /// Starts a change of a name, which every export but a read-only one allows.
     pub(crate) fn change(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
-        let who = (caller, reply);
+        let (who, cache) = ((caller, reply), self.cache.clone());
         let checked = match &operation {
             Operation::MakeDirectory { target, .. } => {
                 self.config.check_writable(&target.path, "Creating", "mkdir")
@@ -47,6 +49,7 @@ impl ProxyFiles {
                 })
             }
             Operation::Remove(target) => self.ask(who, (target, "Removing", "remove"), |at| async move {
+                let _change = change_name(cache.as_ref(), &at).await;
                 at.change(async |files| files.rm(at.path()).await).await.map(nothing)
             }),
             Operation::Rename { from, to, existing_parent } => {
@@ -54,6 +57,10 @@ impl ProxyFiles {
             }
             Operation::Truncate { target, size } => {
                 self.ask(who, (target, "Truncating", "truncate"), move |at| async move {
+                    let _change = match (&cache, &at.cached) {
+                        (Some(cache), Some(path)) => Some(cache.change_content(path).await),
+                        _ => None,
+                    };
                     at.change(async |files| files.truncate(at.path(), size).await).await.map(nothing)
                 })
             }
@@ -81,7 +88,7 @@ impl ProxyFiles {
             Ok(new) => new,
             Err(error) => return Started::Done(Answer::Error(error)),
         };
-        let (path, both) = (from.path.clone(), (caller, reply));
+        let (path, both, cache) = (from.path.clone(), (caller, reply), self.cache.clone());
         self.ask(both, (from, "Renaming", "rename"), move |at| async move {
             if !at.is_same_origin(&new) {
                 let text = format!("{} and its new name have different origins", path.text());
@@ -89,6 +96,8 @@ impl ProxyFiles {
                 return Err(RequestFailure::Client(client::Error::new("mv", at.path(), cause)));
             }
             check_exists(parent).await?;
+            let _old = change_name(cache.as_ref(), &at).await;
+            let _new = change_name(cache.as_ref(), &new).await;
             at.change(async |files| files.mv(at.path(), new.path()).await).await.map(nothing)
         })
     }
@@ -124,6 +133,11 @@ fn with_text_of_both(from: Target, to: &Target) -> Option<Target> {
         }
     }
     Some(Target { path: from.path, cgi: Cgi::new(&text) })
+}
+
+/// Ends the use of what is cached at and below a path, until the guard is dropped.
+async fn change_name(cache: Option<&Arc<ProxyCache>>, at: &PathAtOrigin) -> Option<ChangeGuard> {
+    Some(cache?.change_name(at.cached.as_ref()?).await)
 }
 
 /// Fails if a directory does not exist at its origin. The origin could not be told to create missing

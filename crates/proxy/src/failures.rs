@@ -29,6 +29,10 @@ impl RequestFailure {
             ),
             Self::Busy => unable(ErrorKind::Overloaded, "too many requests wait for the origin"),
             Self::Cancelled => unable(ErrorKind::Cancelled, "the client has disconnected"),
+            Self::Changed => {
+                unable(ErrorKind::FsError, "it has changed at the origin since it was opened; open it again")
+            }
+            Self::Shared(failure) => failure.to_error(verb, path),
             Self::Client(error) => match error.cause() {
                 Cause::Server { code, text } => Error::new(kind(*code), shortened(text.trim())),
                 cause if error.is_uncertain() => {

@@ -5,11 +5,12 @@
 //! for an operation that is refused.
 
 use crate::address::RemoteAddress;
+use crate::cached_origin::{self, ProxyCache};
 use crate::changes::check_exists;
 use crate::connections::file_connection_user;
 use crate::limits::Requester;
 use crate::listing;
-use crate::open_file::ProxiedFile;
+use crate::open_file::{CacheUse, ProxiedFile};
 use crate::origin::{OriginServer, RequestKind};
 use crate::origins::OriginTable;
 use crate::place::RequestFailure;
@@ -18,6 +19,7 @@ use crate::settings::ProxyConfig;
 use crate::status::{brief_stat, file_stat};
 use crate::threads::ProxyThreads;
 use base::{ClientHost, Error, ErrorKind, LogicalPath};
+use cache::CacheKey;
 use client::xroot::codes::QueryType;
 use client::xroot::flags::OpenOptions;
 use client::{Client, FileSystem as RemoteFiles, OpenWith, SpaceInfo, Url};
@@ -52,6 +54,8 @@ pub struct ProxyFiles {
     pub(crate) config: Arc<ProxyConfig>,
     origins: OriginTable,
     prepare_ids: Box<dyn PrepareIds>,
+    /// The disk cache, if there is one.
+    pub(crate) cache: Option<Arc<ProxyCache>>,
     threads: ProxyThreads,
 }
 
@@ -62,6 +66,8 @@ pub(crate) struct PathAtOrigin {
     url: Url,
     pub(crate) read_only: bool,
     requester: Requester,
+    /// Its name in the disk cache.
+    pub(crate) cached: Option<LogicalPath>,
 }
 
 impl PathAtOrigin {
@@ -123,9 +129,10 @@ impl ProxyFiles {
     /// The error of the system, if there are no threads.
     pub fn new(config: ProxyConfig, prepare_ids: Box<dyn PrepareIds>) -> std::io::Result<Arc<Self>> {
         let threads = ProxyThreads::start()?;
+        let cache = config.cache.as_ref().map(|cache| cache.start(threads.handle())).transpose()?;
         let config = Arc::new(config);
         let origins = OriginTable::new(config.clone(), threads.handle().clone());
-        Ok(Arc::new(Self { config, origins, prepare_ids, threads }))
+        Ok(Arc::new(Self { config, origins, prepare_ids, cache, threads }))
     }
 
     /// Returns the path at its origin.
@@ -140,10 +147,11 @@ impl ProxyFiles {
         let requester = Requester { owner: reply.owner(), host: ClientHost::from(caller.identity.address) };
         let origin = self.origins.of(&address, requester.host)?;
         let export = self.config.export(&target.path, participle)?;
-        let RemoteAddress { mut url, .. } = address;
+        let RemoteAddress { mut url, is_forwarded } = address;
+        let cached = self.cache.as_ref().and_then(|_| cached_origin::cached_path(&url, is_forwarded));
         url.user = Some(file_connection_user(reply.owner()));
         let read_only = export.read_only || export.force_read_only;
-        Ok(PathAtOrigin { origin, url, read_only, requester })
+        Ok(PathAtOrigin { origin, url, read_only, requester, cached })
     }
 
     /// Starts a request about a path, and tells the client when the answer takes long.
@@ -216,6 +224,7 @@ impl ProxyFiles {
             return refuse(ErrorKind::Unsupported, text);
         }
         let (path, context) = (target.path.clone(), (caller.clone(), self.threads.handle().clone()));
+        let cache = self.cache.clone();
         let parent = match self.required_parent(caller, &target, &request, reply) {
             Ok(parent) => parent,
             Err(error) => return Started::Done(Answer::Error(error)),
@@ -225,12 +234,23 @@ impl ProxyFiles {
         self.begin((caller, reply), (target, "Opening", "open"), None, move |at| async move {
             check_exists(parent).await?;
             let with = open_options(&request, writes);
+            let mut used = CacheUse::default();
+            if let (Some(cache), Some(path), true) = (&cache, &at.cached, writes) {
+                used.change = Some(cache.change_content(path).await);
+            }
+            // Before the origin is asked, so that a change meanwhile is noticed.
+            let key = at.cached.as_ref().filter(|_| !writes).and_then(CacheKey::new);
+            let ticket = cache.as_ref().zip(key.as_ref()).and_then(|(cache, key)| cache.ticket(key));
             let remote = RemoteFile::open(at.origin, at.url, with, at.requester).await?;
+            let remote = Arc::new(remote);
+            if let (Some(cache), Some(key), Some(ticket)) = (&cache, &key, ticket) {
+                used.reader = cached_origin::open(cache, (key, ticket), &remote).await;
+            }
             let stat = match request.stat {
                 true => Some(file_stat(&remote.known_stat().await?, at.read_only)),
                 false => None,
             };
-            let file = ProxiedFile::new(path, remote, (writes, at.read_only), context);
+            let file = ProxiedFile::new(path, remote, used, (writes, at.read_only), context);
             Ok(Value::Opened(Opened { file: Arc::new(file), stat }))
         })
     }

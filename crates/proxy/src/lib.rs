@@ -7,6 +7,7 @@
 //! | `changes` | changes of names, and their refusals |
 //! | `open_file` | open files of clients |
 //! | `remote_file` | a file at an origin: open, read, write, close |
+//! | `cached_origin` | a file at an origin as the source of the disk cache |
 //! | `address` | the URL of a path: origin, path and opaque text |
 //! | `origins` | the origins in use |
 //! | `origin` | one origin: its client, its limits, and the servers behind it |
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod cached_origin;
 mod changes;
 mod connections;
 mod failures;
@@ -41,4 +43,4 @@ mod status;
 mod threads;
 
 pub use file_system::{PrepareIds, ProxyFiles};
-pub use settings::{ProxyConfig, ProxyExport, client_settings};
+pub use settings::{ProxyCacheConfig, ProxyConfig, ProxyExport, client_settings};

@@ -1,9 +1,11 @@
 //! [`ProxiedFile`]: an open file of a client, which is a file at an origin.
 
+use crate::cached_origin::ProxyCacheReader;
 use crate::place::RequestFailure;
 use crate::remote_file::RemoteFile;
 use crate::status::file_stat;
 use base::{Error, ErrorKind, LogicalPath, ReadPiece};
+use cache::ChangeGuard;
 use client::Bytes;
 use std::any::Any;
 use std::future::Future;
@@ -24,20 +26,33 @@ pub(crate) struct ProxiedFile {
 /// The file with what its operations need.
 struct FileAtOrigin {
     path: LogicalPath,
-    remote: RemoteFile,
+    remote: Arc<RemoteFile>,
+    /// The reader of the disk cache; `None` if the file is not cached.
+    cached: Option<ProxyCacheReader>,
+    /// Keeps the file out of the cache while it is open for writing.
+    _change: Option<ChangeGuard>,
     is_writable: bool,
     read_only: bool,
+}
+
+/// The part of the disk cache in an open file.
+#[derive(Default)]
+pub(crate) struct CacheUse {
+    pub(crate) reader: Option<ProxyCacheReader>,
+    pub(crate) change: Option<ChangeGuard>,
 }
 
 impl ProxiedFile {
     /// Creates the open file of a path. `read_only` is set if the export refuses changes.
     pub(crate) fn new(
         path: LogicalPath,
-        remote: RemoteFile,
+        remote: Arc<RemoteFile>,
+        cache: CacheUse,
         (is_writable, read_only): (bool, bool),
         (caller, runtime): (Arc<Caller>, Handle),
     ) -> Self {
-        let file = Arc::new(FileAtOrigin { path, remote, is_writable, read_only });
+        let CacheUse { reader: cached, change: _change } = cache;
+        let file = Arc::new(FileAtOrigin { path, remote, cached, _change, is_writable, read_only });
         Self { file, runtime, caller, interrupted: watch::Sender::new(false) }
     }
 
@@ -71,6 +86,10 @@ impl ProxiedFile {
 
 impl FileAtOrigin {
     async fn read(&self, mut buffer: Vec<u8>, pieces: Vec<ReadPiece>) -> Result<Value, RequestFailure> {
+        if let Some(cached) = &self.cached {
+            let lengths = read_cached(cached, &mut buffer, &pieces).await?;
+            return Ok(Value::Data { buffer, lengths });
+        }
         let lengths = match pieces.as_slice() {
             [piece] => vec![self.read_piece(&mut buffer, piece).await?],
             pieces => self.read_pieces(&mut buffer, pieces).await?,
@@ -181,6 +200,26 @@ impl OpenFile for ProxiedFile {
     fn as_any(&self) -> &dyn Any {
         self
     }
+}
+
+/// Reads pieces from the cache, all at once.
+async fn read_cached(
+    cached: &ProxyCacheReader,
+    buffer: &mut [u8],
+    pieces: &[ReadPiece],
+) -> Result<Vec<usize>, RequestFailure> {
+    cached.check().await?;
+    let begin = |piece: &ReadPiece| {
+        let length = piece.place().map_or(0, |place| place.len());
+        cached.begin(piece.extent.offset, length)
+    };
+    let reads: Vec<_> = pieces.iter().map(begin).collect();
+    let mut lengths = Vec::with_capacity(pieces.len());
+    for (piece, read) in pieces.iter().zip(reads) {
+        let place = piece.place().and_then(|place| buffer.get_mut(place));
+        lengths.push(read.finish(place.unwrap_or_default()).await?);
+    }
+    Ok(lengths)
 }
 
 fn nothing((): ()) -> Value {

@@ -71,6 +71,10 @@ pub(crate) enum RequestFailure {
     Busy,
     /// The client has disconnected.
     Cancelled,
+    /// The file is another version than the client has opened.
+    Changed,
+    /// The failure of a request for which several reads have waited.
+    Shared(Arc<Self>),
 }
 
 impl RequestFailure {

@@ -1,4 +1,4 @@
-//! [`RemoteFile`]: a file at an origin. A disk cache will use it as its source.
+//! [`RemoteFile`]: a file at an origin. The disk cache uses it as its source.
 
 use crate::limits::Requester;
 use crate::origin::{OriginServer, RequestKind};
@@ -63,6 +63,11 @@ impl RemoteFile {
         place.clone()
     }
 
+    /// Returns the name of the server at which the file is open now.
+    pub(crate) fn server(&self) -> String {
+        self.file.location().authority()
+    }
+
     /// Makes a request under the breaker of the server at which the file is open. A file that has lost
     /// its server may move to another one meanwhile, under no breaker.
     async fn at_current_place<T>(
@@ -116,6 +121,24 @@ impl RemoteFile {
             done += came;
         }
         Ok(done)
+    }
+
+    /// Reads a range as [`RemoteFile::read_range`] does.
+    pub(crate) async fn read_bytes(&self, offset: u64, length: usize) -> Result<Bytes, RequestFailure> {
+        let first = self.run(async |file| file.read_pages(offset, length).await).await?;
+        if first.is_empty() || first.len() >= length {
+            return Ok(first);
+        }
+        let mut all = vec![0; length];
+        let came = first.len();
+        if let Some(place) = all.get_mut(..came) {
+            place.copy_from_slice(&first);
+        }
+        let more =
+            self.read_range(offset.saturating_add(came as u64), all.get_mut(came..).unwrap_or_default());
+        let more = more.await?;
+        all.truncate(came + more);
+        Ok(all.into())
     }
 
     /// Reads ranges that lie within the file, in few requests.

@@ -1,10 +1,16 @@
 //! [`ProxyConfig`]: the configuration of a proxy, as plain values.
 
+use crate::cached_origin::ProxyCache;
 use auth::tls::TrustAnchors;
 use base::LogicalPath;
+use cache::{CacheSettings, CacheStartError};
 use client::{Credentials, Settings, Source, Url};
 use config::HostPattern;
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::runtime::Handle;
 
 /// Seconds for one attempt to connect to an origin, including the login. A black hole is then
 /// reported within 5 s.
@@ -33,6 +39,31 @@ pub struct ProxyExport {
     pub stage: bool,
 }
 
+/// The disk cache of a proxy.
+#[derive(Clone, Debug)]
+pub struct ProxyCacheConfig {
+    /// The directory of the cached files.
+    pub directory: PathBuf,
+    /// Sizes and limits.
+    pub settings: CacheSettings,
+}
+
+impl ProxyCacheConfig {
+    /// Starts the cache.
+    pub(crate) fn start(&self, runtime: &Handle) -> io::Result<Arc<ProxyCache>> {
+        let now = || {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+        };
+        let started = cache::open_disk(&self.directory)
+            .map_err(CacheStartError::Disk)
+            .and_then(|disk| ProxyCache::start(disk, &self.settings, (runtime.clone(), Arc::new(now))));
+        started.map_err(|error| {
+            io::Error::other(format!("cannot use the cache in {}: {error}", self.directory.display()))
+        })
+    }
+}
+
 /// The configuration of a proxy.
 #[derive(Clone)]
 pub struct ProxyConfig {
@@ -58,6 +89,8 @@ pub struct ProxyConfig {
     pub checksums: Vec<String>,
     /// Maximum number of connections to the fixed origin and its servers, and as many to all others.
     pub connections_max: usize,
+    /// The disk cache, if there is one.
+    pub cache: Option<ProxyCacheConfig>,
     /// The address of this server in replies to locate: numeric form, and with a name.
     pub own_address: (Arc<str>, Arc<str>),
 }

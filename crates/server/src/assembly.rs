@@ -70,7 +70,7 @@ pub(crate) fn door(effective: &Effective, port: u16, role: Option<NodeRole>) -> 
     let instance = effective.instance.as_deref().unwrap_or(config::ANONYMOUS);
     xroot::Config {
         settings: session::Settings {
-            flags: flags(role, *effective.proxy.enabled),
+            flags: with_cache(flags(role, *effective.proxy.enabled), effective),
             configuration: answers(effective, role),
             prepares_silent: limit.silent,
             prepares_max: limit.per_connection.and_then(|most| usize::try_from(most).ok()),
@@ -99,6 +99,12 @@ fn memory_bytes(effective: &Effective) -> usize {
     let share = || process::memory_bytes().map(|bytes| bytes / MEMORY_SHARE);
     let bytes = effective.process.memory.value.or_else(share);
     bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(xroot::MEMORY_BYTES)
+}
+
+/// Adds the flag of a proxy with a disk cache.
+fn with_cache(flags: ServerFlags, effective: &Effective) -> ServerFlags {
+    let proxy = &effective.proxy;
+    if *proxy.enabled && *proxy.cache.enabled { flags | ServerFlags::ATTR_CACHE } else { flags }
 }
 
 /// Returns the flags that describe this server to clients. Clients return to a manager after

@@ -5,10 +5,11 @@ use crate::assembly;
 use crate::error::StartError;
 use crate::tls;
 use base::LogicalPath;
+use cache::{CacheLimits, CacheSettings, DiskShare};
 use client::{Credentials, Settings, Source, Url};
-use config::{Effective, HostPattern, ProxyServer};
+use config::{CacheSpace, Effective, HostPattern, ProxyServer};
 use logical::Prepares;
-use proxy::{PrepareIds, ProxyConfig, ProxyExport, ProxyFiles};
+use proxy::{PrepareIds, ProxyCacheConfig, ProxyConfig, ProxyExport, ProxyFiles};
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +51,7 @@ pub(crate) fn files(effective: &Effective, port: u16) -> Result<Option<Arc<dyn F
     }
     let name = format!("{}:{port}", effective.host);
     let ids = ProxyPrepares(Prepares::new(&name, &SystemClock::new()));
-    let files = ProxyFiles::new(config, Box::new(ids)).map_err(|source| system("threads", source))?;
+    let files = ProxyFiles::new(config, Box::new(ids)).map_err(|source| system("the proxy", source))?;
     Ok(Some(files))
 }
 
@@ -101,8 +102,30 @@ fn configuration(effective: &Effective, port: u16) -> Result<ProxyConfig, String
         trusted: tls::trusted_servers(effective),
         checksums: checksums.map(|kind| kind.name().to_owned()).collect(),
         connections_max: crate::process::descriptors() / CONNECTIONS_SHARE,
+        cache: cache(effective),
         own_address: (own.address, own.name),
     })
+}
+
+/// Returns the configuration of the disk cache, if there is one.
+fn cache(effective: &Effective) -> Option<ProxyCacheConfig> {
+    let values = &effective.proxy.cache;
+    let directory = effective.storage.local_root.value.clone().filter(|_| *values.enabled)?;
+    let (low, high) = *values.usage;
+    let settings = CacheSettings {
+        block_bytes: *values.block_bytes,
+        memory_bytes: *values.memory,
+        prefetch_bytes: u64::from(*values.prefetch).saturating_mul(*values.block_bytes),
+        limits: CacheLimits { low: space(low), high: space(high), files: *values.files_bytes },
+    };
+    Some(ProxyCacheConfig { directory, settings })
+}
+
+fn space(space: CacheSpace) -> DiskShare {
+    match space {
+        CacheSpace::Share(millionths) => DiskShare::Millionths(millionths),
+        CacheSpace::Bytes(bytes) => DiskShare::Bytes(bytes),
+    }
 }
 
 fn url(server: &ProxyServer) -> Result<Url, String> {

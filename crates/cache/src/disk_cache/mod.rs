@@ -8,7 +8,7 @@
 //! | `fetch_memory` | `FetchMemory`: the limit of the memory of fetches |
 //! | `origin` | [`CacheOrigin`]: the source of a cached file |
 //! | `reader` | [`CacheReader`]: a reader of a cached file |
-//! | `removal` | the removal of files when the disk is full |
+//! | `removal` | the removal of files when the disk is full, and regular flushes |
 //! | `scan` | the search for files that earlier processes have stored |
 //! | `settings` | [`CacheSettings`] |
 //! | `shared` | `CacheShared`: what all files share |

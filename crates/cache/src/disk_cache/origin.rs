@@ -16,6 +16,12 @@ pub trait CacheOrigin: Send + Sync + 'static {
 
     /// Returns the current version of the file.
     fn version(&self) -> impl Future<Output = Result<OriginVersion, Self::Failure>> + Send;
+
+    /// Reports whether the file is open at another server than at first, which may have other times and
+    /// identities.
+    fn has_moved(&self) -> bool {
+        false
+    }
 }
 
 /// The reason why a read has no result.

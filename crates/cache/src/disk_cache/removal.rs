@@ -1,4 +1,5 @@
-//! The removal of files when the disk has too little room.
+//! What is done now and then: files are removed when the disk has too little room, and what was stored of open
+//! files becomes durable.
 
 use super::{CacheOrigin, DiskCache};
 use std::sync::{Arc, Weak};
@@ -21,6 +22,7 @@ impl<O: CacheOrigin> DiskCache<O> {
                 }
                 let Some(cache) = Weak::upgrade(&cache) else { return };
                 cache.make_room().await;
+                cache.flush().await;
             }
         });
     }
@@ -49,6 +51,15 @@ impl<O: CacheOrigin> DiskCache<O> {
         }
         let has_failed = self.shared.now().saturating_sub(self.shared.last_failure()) < FAILURE_PAUSE;
         self.shared.set_full(excess > 0 || has_failed);
+    }
+
+    /// Makes durable what was stored of open files.
+    pub async fn flush(&self) {
+        for file in self.table.files() {
+            if file.store.unclaimed_bytes() > 0 {
+                self.shared.on_disk(move || file.flush()).await;
+            }
+        }
     }
 
     /// Removes the directories of a file that has gone, as far as they are empty.

@@ -44,6 +44,12 @@ impl<O: CacheOrigin> CacheTable<O> {
         SlotInUse { table: self.clone(), key: key.clone(), slot }
     }
 
+    /// Returns the files that are open and not being opened, changed or removed.
+    pub(super) fn files(&self) -> Vec<Arc<CachedFile<O>>> {
+        let slots = self.lock();
+        slots.values().filter_map(|(slot, _)| slot.try_lock().ok().and_then(|file| file.clone())).collect()
+    }
+
     /// Returns the number of slots.
     pub(super) fn len(&self) -> usize {
         self.lock().len()

@@ -88,7 +88,16 @@ impl<O: CacheOrigin> CachedFile<O> {
         }
         let length = usize::try_from(bytes.end - bytes.start).map_err(|_| CacheReadError::Changed)?;
         let content = origin.read(bytes.start, length).await.map_err(CacheReadError::Origin)?;
-        self.check_version(origin).await?;
+        let version = origin.version().await.map_err(CacheReadError::Origin)?;
+        if version != self.version() {
+            let is_copy = origin.has_moved() && version.size == self.version().size && !self.is_suspect();
+            if !is_copy {
+                self.set_changed();
+                return Err(CacheReadError::Changed);
+            }
+            // The origin has other servers with the file. What they send is delivered and not stored.
+            self.retire(false);
+        }
         if content.len() != length {
             return Err(CacheReadError::Changed);
         }

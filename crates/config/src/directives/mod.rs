@@ -6,6 +6,7 @@
 mod arguments;
 mod authentication;
 mod authorization;
+mod cache;
 mod cluster;
 mod definition;
 mod draft;

@@ -201,6 +201,7 @@ pub(crate) fn check_proxy(effective: &Effective, report: &mut ConfigReport) {
         }
         return;
     }
+    super::cache::check(effective, report);
     let mut stop = |origin: &Origin, what: &str, allowed: &str| {
         report.add(ProblemKind::Unsupported, origin.clone(), what, allowed);
     };

@@ -3,13 +3,14 @@
 //! Those of the proxy are in force. The others are known so that files of sites load, and so that
 //! unknown names can be reported.
 
+use super::cache;
 use super::definition::{Directive, Section};
 use super::origin;
-use super::standing::UsageFrequency;
+use super::standing::{Standing, UsageFrequency};
 
 pub(super) const SECTION: Section = Section {
     title: "Proxy, cache, throttling: pss., pfc., throttle.",
-    about: "A proxy serves the files of other servers; see [proxy.md](proxy.md). Cache and throttling are not in force yet.",
+    about: "A proxy serves the files of other servers; see [proxy.md](proxy.md). Throttling is not in force yet. With a cache, directives of it that are not in force stop the start.",
     directives: &[
         Directive::new(&["pss.origin"], UsageFrequency::Most, "[=protocol,…] {host[:port| port] | URL | /path}", origin::origin)
             .default("none")
@@ -63,10 +64,10 @@ pub(super) const SECTION: Section = Section {
             .default("off")
             .help("Memory cache.")
             .example("size 1g"),
-        Directive::not_yet(&["pss.cachelib"], UsageFrequency::Most, "{default|library} [parameters]")
+        Directive::new(&["pss.cachelib"], UsageFrequency::Most, "{default|library} [parameters]", cache::library)
             .default("none")
-            .help("Disk cache.")
-            .example("default"),
+            .help("Files of the origin are kept on the disk below `oss.localroot`. `libXrdPfc.so` is built in; see [proxy.md](proxy.md#a-cache-for-my-site).")
+            .example("libXrdPfc.so"),
         Directive::not_yet(&["pss.ccmlib"], UsageFrequency::Most, "library [parameters]")
             .default("none")
             .help("Cache context manager.")
@@ -89,87 +90,104 @@ pub(super) const SECTION: Section = Section {
             .default("0")
             .help("Log level of the client of the proxy.")
             .example("1"),
-        Directive::not_yet(&["pfc.ram"], UsageFrequency::Most, "size")
+        Directive::new(&["pfc.ram"], UsageFrequency::Most, "size", cache::memory)
             .default("1g")
-            .help("Memory of the cache, 1g to 256g.")
+            .help("Limit of the memory of blocks between their request at the origin and the disk, 1g to 256g. Reads beyond it go to the origin and are not stored.")
             .example("16g"),
-        Directive::not_yet(&["pfc.blocksize"], UsageFrequency::Common, "size")
+        Directive::new(&["pfc.blocksize"], UsageFrequency::Common, "size", cache::block_size)
             .default("128k")
-            .help("Size of a block, 4k to 512m.")
+            .help("Size of the blocks of new files, 4k to 512m, rounded up to 4k. Files of more than 1,048,576 blocks have larger ones.")
             .example("512k"),
-        Directive::not_yet(&["pfc.diskusage"], UsageFrequency::Most, "low high [files base nominal max] [purgeinterval time] [purgecoldfiles age n]")
+        Directive::new(&["pfc.diskusage"], UsageFrequency::Most, "low high [files base nominal max] [purgeinterval time] [purgecoldfiles age n]", cache::disk_usage)
             .default("0.90 0.95 purgeinterval 300s")
-            .help("Purge thresholds of the cache.")
+            .help("Files are removed when more than `high` of the file system is used, until `low` is used: fractions or sizes. `files` and `purgecoldfiles` stop the start.")
             .example("0.9 0.95"),
-        Directive::not_yet(&["pfc.spaces"], UsageFrequency::Common, "data meta")
+        Directive::new(&["pfc.spaces"], UsageFrequency::Common, "data meta", cache::needed)
+            .standing(Standing::NotYet)
             .default("public public")
             .help("Spaces of the cache.")
             .example("data meta"),
-        Directive::not_yet(&["pfc.prefetch"], UsageFrequency::Common, "n")
+        Directive::new(&["pfc.prefetch"], UsageFrequency::Common, "n", cache::prefetch)
             .default("10")
-            .help("Number of blocks to prefetch.")
+            .help("Maximum number of blocks that are fetched ahead of a reader that reads most of what it passes; 0 for none.")
             .example("0"),
-        Directive::not_yet(&["pfc.writequeue"], UsageFrequency::Rare, "blocks threads")
+        Directive::new(&["pfc.writequeue"], UsageFrequency::Rare, "blocks threads", cache::needed)
+            .standing(Standing::NotYet)
             .default("16 4")
             .help("Queue of blocks to write.")
             .example("16 4"),
-        Directive::not_yet(&["pfc.flush"], UsageFrequency::Rare, "{n|size}")
+        Directive::new(&["pfc.flush"], UsageFrequency::Rare, "{n|size}", cache::needed)
+            .standing(Standing::NotYet)
             .default("2000")
             .help("Interval at which the state of a file is written.")
             .example("2000"),
-        Directive::not_yet(&["pfc.cschk"], UsageFrequency::Common, "[no]cache | [no]net | [no]tls | off | uvkeep {lru|time}")
+        Directive::new(&["pfc.cschk"], UsageFrequency::Common, "[no]cache | [no]net | [no]tls | off | uvkeep {lru|time}", cache::needed)
+            .standing(Standing::NotYet)
             .default("net")
             .help("Checksums of blocks.")
             .example("cache net"),
-        Directive::not_yet(&["pfc.urlcgi"], UsageFrequency::Rare, "blocksize {ignore|min max} prefetch {ignore|min max}")
+        Directive::new(&["pfc.urlcgi"], UsageFrequency::Rare, "blocksize {ignore|min max} prefetch {ignore|min max}", cache::needed)
+            .standing(Standing::NotYet)
             .default("ignore")
             .help("Parameters that clients may set.")
             .example("blocksize ignore"),
-        Directive::not_yet(&["pfc.dirstats"], UsageFrequency::Common, "interval time maxdepth n dir path")
+        Directive::new(&["pfc.dirstats"], UsageFrequency::Common, "interval time maxdepth n dir path", cache::needed)
+            .standing(Standing::NotYet)
             .default("interval 900 maxdepth 1")
             .help("Usage statistics by directory.")
             .example("interval 600 maxdepth 2 dir /"),
-        Directive::not_yet(&["pfc.acchistorysize"], UsageFrequency::Rare, "n")
+        Directive::new(&["pfc.acchistorysize"], UsageFrequency::Rare, "n", cache::needed)
+            .standing(Standing::NotYet)
             .default("20")
             .help("Number of accesses recorded for a file.")
             .example("40"),
-        Directive::not_yet(&["pfc.onlyifcached"], UsageFrequency::Rare, "[minsize size] [minfrac x]")
+        Directive::new(&["pfc.onlyifcached"], UsageFrequency::Rare, "[minsize size] [minfrac x]", cache::needed)
+            .standing(Standing::NotYet)
             .default("minsize 1m minfrac 1.0")
             .help("Refuses files that are not in the cache.")
             .example("minsize 2m"),
-        Directive::not_yet(&["pfc.osslib"], UsageFrequency::Common, "library [parameters]")
+        Directive::new(&["pfc.osslib"], UsageFrequency::Common, "library [parameters]", cache::needed)
+            .standing(Standing::NotYet)
             .default("built in")
             .help("Storage of the cache.")
             .example("libXrdOssStats.so"),
-        Directive::not_yet(&["pfc.decisionlib"], UsageFrequency::Common, "library [parameters]")
+        Directive::new(&["pfc.decisionlib"], UsageFrequency::Common, "library [parameters]", cache::needed)
+            .standing(Standing::NotYet)
             .default("none")
             .help("Plug-in that selects files to cache.")
             .example("libXrdBlacklistDecision.so"),
-        Directive::not_yet(&["pfc.purgelib"], UsageFrequency::Common, "library [parameters]")
+        Directive::new(&["pfc.purgelib"], UsageFrequency::Common, "library [parameters]", cache::needed)
+            .standing(Standing::NotYet)
             .default("none")
             .help("Plug-in that selects files to purge.")
             .example("libXrdPfcPurgeQuota.so"),
-        Directive::not_yet(&["pfc.user"], UsageFrequency::Common, "name")
+        Directive::new(&["pfc.user"], UsageFrequency::Common, "name", cache::needed)
+            .standing(Standing::NotYet)
             .default("that of the process")
             .help("Owner of cache files.")
             .example("xrootd"),
-        Directive::not_yet(&["pfc.trace"], UsageFrequency::Common, "{none|error|warning|info|debug|dump}")
+        Directive::new(&["pfc.trace"], UsageFrequency::Common, "{none|error|warning|info|debug|dump}", cache::needed)
+            .standing(Standing::NotYet)
             .default("warning")
             .help("Log level of the cache.")
             .example("info"),
-        Directive::not_yet(&["pfc.httpcc"], UsageFrequency::Common, "{on|off}")
+        Directive::new(&["pfc.httpcc"], UsageFrequency::Common, "{on|off}", cache::needed)
+            .standing(Standing::NotYet)
             .default("off")
             .help("Honours Cache-Control of clients.")
             .example("on"),
-        Directive::not_yet(&["pfc.writethrough"], UsageFrequency::Common, "{on|off}")
+        Directive::new(&["pfc.writethrough"], UsageFrequency::Common, "{on|off}", cache::needed)
+            .standing(Standing::NotYet)
             .default("off")
             .help("Writes through the cache.")
             .example("on"),
-        Directive::not_yet(&["pfc.qfsredir"], UsageFrequency::Common, "{on|off}")
+        Directive::new(&["pfc.qfsredir"], UsageFrequency::Common, "{on|off}", cache::needed)
+            .standing(Standing::NotYet)
             .default("on")
             .help("Server that answers space queries.")
             .example("off"),
-        Directive::not_yet(&["pfc.allow_xrdpfc_command"], UsageFrequency::Common, "(flag)")
+        Directive::new(&["pfc.allow_xrdpfc_command"], UsageFrequency::Common, "(flag)", cache::needed)
+            .standing(Standing::NotYet)
             .default("off")
             .help("Accepts commands encoded in file names."),
         Directive::not_yet(&["throttle.throttle"], UsageFrequency::Common, "[concurrency n] [data rate] [iops n] [rint ms | interval ms]")

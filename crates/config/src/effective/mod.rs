@@ -60,7 +60,9 @@ pub use protocol::{
     RedirectServer, RedirectWhen, SessionLog,
 };
 pub(crate) use proxy::{AddressProblem, ORIGIN_PORT, OTHER_PROTOCOLS, OriginAddress};
-pub use proxy::{OriginOption, OriginPermit, ProxyOrigin, ProxyServer, ProxySettings};
+pub use proxy::{
+    CacheSpace, CacheValues, OriginOption, OriginPermit, ProxyOrigin, ProxyServer, ProxySettings,
+};
 pub use residency::{
     COPY_SLOTS_MAX, CopySlots, FreeSpaceLimit, PurgeRule, ResidencyConfig, STAGE_PLACES_MAX, StageProgram,
     StageShare,

@@ -132,6 +132,59 @@ pub struct OriginOption {
     pub number: u32,
 }
 
+/// A part of the file system of a cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CacheSpace {
+    /// A part of its size, in millionths.
+    Share(u32),
+    /// Bytes.
+    Bytes(u64),
+}
+
+impl CacheSpace {
+    /// Returns the number of bytes on a file system of this size.
+    #[must_use]
+    pub fn bytes(self, total: u64) -> u64 {
+        match self {
+            Self::Share(millionths) => (u128::from(total) * u128::from(millionths) / 1_000_000) as u64,
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// Values for the disk cache of a proxy.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CacheValues {
+    /// `pss.cachelib`, `--cache`.
+    pub enabled: Setting<bool>,
+    /// `pfc.ram`, in bytes.
+    pub memory: Setting<u64>,
+    /// `pfc.blocksize`.
+    pub block_bytes: Setting<u64>,
+    /// `pfc.prefetch`, in blocks.
+    pub prefetch: Setting<u32>,
+    /// `pfc.diskusage`: low and high.
+    pub usage: Setting<(CacheSpace, CacheSpace)>,
+    /// `--cache-size`: maximum number of bytes of all cached files.
+    pub files_bytes: Setting<Option<u64>>,
+    /// Directives of the file that are not in force.
+    pub missing: Vec<Setting<String>>,
+}
+
+impl Default for CacheValues {
+    fn default() -> Self {
+        Self {
+            enabled: Setting::default(),
+            memory: Setting::default_of(1 << 30),
+            block_bytes: Setting::default_of(128 << 10),
+            prefetch: Setting::default_of(10),
+            usage: Setting::default_of((CacheSpace::Share(900_000), CacheSpace::Share(950_000))),
+            files_bytes: Setting::default(),
+            missing: Vec::new(),
+        }
+    }
+}
+
 /// Values for `proxy`.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ProxySettings {
@@ -149,6 +202,8 @@ pub struct ProxySettings {
     pub options: Vec<Setting<OriginOption>>,
     /// `pss.inetmode v4`: only IPv4 is used to reach origins.
     pub only_ipv4: Setting<bool>,
+    /// The disk cache.
+    pub cache: CacheValues,
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The values of a proxy as text.
 
 use super::lines::{EffectiveLines, Reload};
-use crate::effective::{OriginPermit, ProxyOrigin, ProxyServer, ProxySettings};
+use crate::effective::{CacheSpace, CacheValues, OriginPermit, ProxyOrigin, ProxyServer, ProxySettings};
+use crate::values::show_size;
 
 /// Shows the values of a proxy. They need a restart, because open files belong to an origin.
 pub(super) fn show(values: &ProxySettings, lines: &mut EffectiveLines) {
@@ -18,7 +19,32 @@ pub(super) fn show(values: &ProxySettings, lines: &mut EffectiveLines) {
     for setting in &values.options {
         lines.restart("pss.setopt", setting, |option| format!("{} {}", option.name, option.number));
     }
+    cache(&values.cache, lines);
     lines.restart("pss.inetmode", &values.only_ipv4, |v4| if *v4 { "v4" } else { "v6" }.to_owned());
+}
+
+/// Shows the values of the disk cache.
+fn cache(values: &CacheValues, lines: &mut EffectiveLines) {
+    if !*values.enabled {
+        return;
+    }
+    lines.restart("pss.cachelib", &values.enabled, |_| "libXrdPfc.so".to_owned());
+    lines.restart("pfc.ram", &values.memory, |bytes| show_size(*bytes));
+    lines.restart("pfc.blocksize", &values.block_bytes, |bytes| show_size(*bytes));
+    lines.restart("pfc.prefetch", &values.prefetch, ToString::to_string);
+    lines.restart("pfc.diskusage", &values.usage, |(low, high)| format!("{} {}", space(*low), space(*high)));
+}
+
+fn space(space: CacheSpace) -> String {
+    match space {
+        CacheSpace::Share(millionths) => format!("{}.{:06}", millionths / 1_000_000, millionths % 1_000_000),
+        // Without a letter it would be a fraction.
+        CacheSpace::Bytes(bytes) if bytes % 1024 == 0 => match show_size(bytes) {
+            text if text.ends_with(|c: char| c.is_ascii_digit()) => format!("{text}k"),
+            text => text,
+        },
+        CacheSpace::Bytes(bytes) => format!("{}k", bytes.div_ceil(1024)),
+    }
 }
 
 fn origin(origin: &ProxyOrigin) -> String {

@@ -98,6 +98,22 @@ async fn a_reader_of_an_old_version_does_not_replace_a_newer_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_at_another_server_is_read_and_not_stored() {
+    let world = World::new();
+    world.put("/f", 4 * BLOCK);
+    let cache = world.start(settings());
+    let reader = world.open(&cache, "/f").await.unwrap();
+    world.check_read(&reader, 0, BLOCK).await.unwrap();
+    world.settle_stores(&cache).await;
+    let moved = world.open_with(&cache, "/f", |origin| origin.set_moved()).await.unwrap();
+    world.check_read(&moved, 0, 4 * BLOCK).await.unwrap();
+    drop((reader, moved));
+    world.settle(&cache).await;
+    assert_eq!(cache.bytes(), BLOCK, "what was stored of the first server");
+    world.check_usage(&cache);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_through_the_server_ends_the_use_of_what_is_stored() {
     let world = World::new();
     world.put("/d/f", 4 * BLOCK);
@@ -268,6 +284,12 @@ async fn a_restart_finds_what_is_stored_and_removes_what_was_never_claimed() {
     world.check_read(&reader, 0, 2 * BLOCK).await.unwrap();
     drop(reader);
     world.settle(&cache).await;
+    // A file that is still open is durable after a flush.
+    world.put("/c/h", 5 * BLOCK);
+    let open = world.open(&cache, "/c/h").await.unwrap();
+    world.check_read(&open, 0, 3 * BLOCK).await.unwrap();
+    world.settle_stores(&cache).await;
+    cache.flush().await;
     let reader = world.open(&cache, "/b/g").await.unwrap();
     world.check_read(&reader, 0, 2 * BLOCK).await.unwrap();
     world.settle_stores(&cache).await;
@@ -275,10 +297,10 @@ async fn a_restart_finds_what_is_stored_and_removes_what_was_never_claimed() {
     world.disk.put(&path("/.scalla-cache/new/7"), b"half of a state");
     let world = world.restarted(Some(4));
     let cache = world.start(settings());
-    world.until(|| cache.files() == 1 && world.disk.get(&path("/b/g")).is_none()).await;
-    assert_eq!(cache.bytes(), 2 * BLOCK);
+    world.until(|| cache.files() == 2 && world.disk.get(&path("/b/g")).is_none()).await;
+    assert_eq!(cache.bytes(), 5 * BLOCK);
     let names: Vec<_> = world.disk.names().iter().map(|name| name.text().into_owned()).collect();
-    assert_eq!(names, ["/.scalla-cache/lock", "/a/f", "/a/f.cinfo", "/foreign"]);
+    assert_eq!(names, ["/.scalla-cache/lock", "/a/f", "/a/f.cinfo", "/c/h", "/c/h.cinfo", "/foreign"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -52,6 +52,7 @@ pub(super) struct TestOrigin {
     opened: OriginVersion,
     content: Bytes,
     gate: Option<Arc<Semaphore>>,
+    has_moved: bool,
 }
 
 impl TestOrigin {
@@ -62,6 +63,11 @@ impl TestOrigin {
     /// Lets requests wait until the gate has permits. They fail when it is closed.
     pub(super) fn wait_at(&mut self, gate: Arc<Semaphore>) {
         self.gate = Some(gate);
+    }
+
+    /// Makes it a copy at another server.
+    pub(super) fn set_moved(&mut self) {
+        self.has_moved = true;
     }
 
     async fn request(&self) -> Result<(OriginVersion, Bytes), String> {
@@ -92,7 +98,12 @@ impl CacheOrigin for TestOrigin {
     }
 
     async fn version(&self) -> Result<OriginVersion, String> {
-        Ok(self.request().await?.0)
+        let (version, _) = self.request().await?;
+        Ok(OriginVersion { id: version.id + u64::from(self.has_moved), ..version })
+    }
+
+    fn has_moved(&self) -> bool {
+        self.has_moved
     }
 }
 
@@ -165,7 +176,14 @@ impl World {
 
     fn new_origin(&self, name: &str) -> TestOrigin {
         let (opened, content) = self.files.lock().unwrap()[name].clone();
-        TestOrigin { world: self.clone(), name: name.to_owned(), opened, content, gate: None }
+        TestOrigin {
+            world: self.clone(),
+            name: name.to_owned(),
+            opened,
+            content,
+            gate: None,
+            has_moved: false,
+        }
     }
 
     /// Opens a file as a client does.

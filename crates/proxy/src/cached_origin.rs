@@ -1,0 +1,92 @@
+//! [`CachedOrigin`]: a file at an origin as the source of the disk cache.
+
+use crate::place::RequestFailure;
+use crate::remote_file::RemoteFile;
+use base::LogicalPath;
+use cache::{CacheKey, CacheOrigin, CacheReadError, CacheReader, DiskCache, OriginVersion};
+use client::{Bytes, StatInfo};
+use std::sync::Arc;
+
+/// The disk cache of a proxy.
+pub(crate) type ProxyCache = DiskCache<CachedOrigin>;
+
+/// A reader of a cached file.
+pub(crate) type ProxyCacheReader = CacheReader<CachedOrigin>;
+
+/// A file at an origin that a client has open for reading.
+pub(crate) struct CachedOrigin {
+    remote: Arc<RemoteFile>,
+    /// The server at which it was opened.
+    server: String,
+}
+
+impl CacheOrigin for CachedOrigin {
+    /// Several reads may wait for one request.
+    type Failure = Arc<RequestFailure>;
+
+    async fn read(&self, offset: u64, length: usize) -> Result<Bytes, Arc<RequestFailure>> {
+        self.remote.read_bytes(offset, length).await.map_err(Arc::new)
+    }
+
+    async fn version(&self) -> Result<OriginVersion, Arc<RequestFailure>> {
+        self.remote.stat().await.map(|stat| version(&stat)).map_err(Arc::new)
+    }
+
+    fn has_moved(&self) -> bool {
+        self.remote.server() != self.server
+    }
+}
+
+fn version(stat: &StatInfo) -> OriginVersion {
+    OriginVersion { size: stat.size, modified: stat.mtime, id: stat.id }
+}
+
+impl From<CacheReadError<Arc<RequestFailure>>> for RequestFailure {
+    fn from(error: CacheReadError<Arc<Self>>) -> Self {
+        match error {
+            CacheReadError::Origin(failure) => Self::Shared(failure),
+            CacheReadError::Changed => Self::Changed,
+            CacheReadError::Ended => Self::Cancelled,
+        }
+    }
+}
+
+/// Opens a file through the cache. The status is that of the open file, because that is what later requests
+/// are compared with. `None` if the file is not cached now.
+pub(crate) async fn open(
+    cache: &Arc<ProxyCache>,
+    (key, ticket): (&CacheKey, cache::OpenTicket),
+    remote: &Arc<RemoteFile>,
+) -> Option<ProxyCacheReader> {
+    let server = remote.server();
+    let stat = remote.stat().await.ok().filter(StatInfo::is_file)?;
+    let origin = CachedOrigin { remote: remote.clone(), server };
+    cache.open(key, ticket, version(&stat), Arc::new(origin)).await
+}
+
+/// Returns the name of a file in the cache: its path at the fixed origin, and below the name of the server if
+/// the client has named that.
+pub(crate) fn cached_path(url: &client::Url, is_forwarded: bool) -> Option<LogicalPath> {
+    let path = url.path.as_str();
+    let name = match is_forwarded {
+        true => format!("/{}:/{}/{path}", url.scheme.name(), url.authority()),
+        false => format!("/{path}"),
+    };
+    LogicalPath::parse(name.as_bytes()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_path_of_two_origins_has_two_names() {
+        let name = |url: &str, is_forwarded| {
+            let url = client::Url::parse(url).unwrap();
+            cached_path(&url, is_forwarded).unwrap().text().into_owned()
+        };
+        assert_eq!(name("root://o:1//data/f?x=1", false), "/data/f");
+        assert_eq!(name("root://o:1//data/f", true), "/root:/o:1/data/f");
+        assert_eq!(name("roots://p//data/f", true), "/roots:/p:1094/data/f");
+    }
+}
