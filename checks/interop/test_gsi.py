@@ -111,6 +111,17 @@ def test_grid_map(serve, own_site, tmp_path):
     assert names(by_subject) == ["/O=Grid/CN=Other"]
 
 
+def test_the_environment_names_the_grid_map(serve, own_site):
+    site = own_site
+    named = site.directory / "named"
+    named.write_text(f'"{site.user.subject}" alice\n')
+    lines = site.settings("-gmapopt:usemap").replace(f"-gridmap:{site.directory}/grid-mapfile", "")
+    server = serve(settings=peers.SETTINGS + lines, variables={"GRIDMAP": str(named)})
+    run([XRDFS, f"localhost:{server.port}", "ls", "/"], **site.client(site.proxy("mapped"))).ok()
+    other = site.proxy("other", of=site.issue("other", "/O=Grid/CN=Other"))
+    assert run([XRDFS, f"localhost:{server.port}", "ls", "/"], **site.client(other)).status != 0
+
+
 @pytest.mark.parametrize("kind", [peers.Ours, peers.Theirs])
 def test_a_file_of_names_counts_before_the_grid_map(begin, own_site, tmp_path, kind):
     site = own_site

@@ -230,6 +230,22 @@ fn only_names() -> u32 {
 }
 
 #[test]
+fn descriptors_that_the_start_inherited_are_closed() {
+    if !can_run() {
+        return;
+    }
+    let scratch = Scratch::new("privileges-inherited");
+    let file = scratch.write("private", "");
+    let opens = "exec 7>>\"$0\" 8</dev/zero; exec \"$@\"";
+    let before = ["sh", "-c", opens, file.to_str().unwrap()];
+    let (server, _) = start(&scratch, &before, &["--user", "nobody"], "");
+    for entry in fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap() {
+        let target = fs::read_link(entry.unwrap().path()).unwrap_or_default();
+        assert!(target != file && target != Path::new("/dev/zero"), "{}", target.display());
+    }
+}
+
+#[test]
 fn descriptors_from_before_the_switch_are_those_of_the_user() {
     if !can_run() {
         return;

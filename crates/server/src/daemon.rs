@@ -133,6 +133,10 @@ pub(crate) fn fail(launch: &Launch, program: &str, error: &StartError) -> ExitCo
 /// it.
 pub(crate) fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Control, ActiveLog), StartError> {
     let Loaded { mut effective, report } = configuration(launch)?;
+    if User::is_root() {
+        // After the configuration, which can be an inherited pipe.
+        process::close_inherited();
+    }
     process::apply_environment(&effective.environment)
         .map_err(|source| StartError::System { what: "the environment of setenv", source })?;
     let user = launch.user.as_deref().map(User::find).transpose()?;

@@ -60,6 +60,9 @@ pub fn stand_in(mut launch: Launch) -> ExitCode {
 /// Opens the log, switches the user and finds the directory of the server.
 fn start(launch: &Launch) -> Result<(ActiveLog, Effective), StartError> {
     let mut effective = daemon::configuration(launch)?.effective;
+    if User::is_root() {
+        process::close_inherited();
+    }
     let user = launch.user.as_deref().map(User::find).transpose()?;
     if effective.process.admin_path.origin.is_default() {
         effective.process.admin_path.value.path = state_directory(&effective, user.as_ref())?;

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `detach` | detaching into the background: the parent waits until the port is open |
 //! | `user` | the switch from root to the user of the service |
+//! | `inherited` | descriptors that the start has left open |
 //! | `privileges` | what a server keeps of the privileges of its start |
 //! | `directories` | the admin directory and the lock of its one server; the home directory |
 //! | `files` | pid file and environment file |
@@ -19,6 +20,7 @@ mod detach;
 mod directories;
 mod environment;
 mod files;
+mod inherited;
 mod limits;
 mod memory;
 mod port_owner;
@@ -32,6 +34,7 @@ pub use directories::{
 };
 pub use environment::{apply_environment, environment_of_server};
 pub use files::{EnvironmentFile, PidFile};
+pub use inherited::close_inherited;
 pub use limits::{descriptors, raise_descriptors};
 pub use memory::memory_bytes;
 pub use port_owner::{PortOwner, port_owner};
