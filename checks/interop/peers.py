@@ -144,7 +144,7 @@ def environment(**more):
     timeouts."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("XRD", "PYTHON"))}
     kept.update(LC_ALL="C.UTF-8", TZ="UTC", XRD_CONNECTIONWINDOW="20", XRD_CONNECTIONRETRY="1", XRD_REQUESTTIMEOUT="120",
-                XRD_STREAMTIMEOUT="60", XRD_TIMEOUTRESOLUTION="1")
+                XRD_STREAMTIMEOUT="120", XRD_TIMEOUTRESOLUTION="1")
     kept.update(more)
     # `None` removes a variable.
     return {name: value for name, value in kept.items() if value is not None}
