@@ -11,6 +11,7 @@ import raw
 from codes import ErrorCode
 from origins import CONTENT, SIZE, Freezing, Mortal, Proxy
 from test_cache_print import SETTINGS
+from test_proxy import PYTHON
 from tools import data, run, wait_until, xrdcp, xrdfs
 
 CACHE = "pss.cachelib libXrdPfc.so\npfc.blocksize 64k\npfc.diskusage 0.98 0.99\n"
@@ -98,6 +99,13 @@ def test_many_readers_with_streams_and_page_reads_get_the_same_bytes(origin, cac
         assert answer == content[offset:offset + 5000]
 
 
+def test_the_python_client_reads_through_a_cache(origin, cache):
+    place(origin, "f", CONTENT)
+    for _ in range(2):
+        found = run(["/usr/bin/python3", "-c", PYTHON, cache.url("/f"), SIZE]).ok().raw
+        assert found == CONTENT[:10] + CONTENT[100:1100] + CONTENT[-7:] + CONTENT[5:25]
+
+
 def test_vectors_and_ends_are_read(origin, cache):
     place(origin, "f", CONTENT)
     for _ in range(2):
@@ -176,6 +184,7 @@ def test_readers_of_cached_parts_go_on_without_the_origin():
         assert connection.read(handle, 0, 65_536) == CONTENT[:65_536]
         origin.die()
         assert connection.read(handle, 100, 5000) == CONTENT[100:5100]
+        assert str(SIZE) in str(connection.stat(handle=handle))
         code = connection.error(raw.READ, struct.pack(">4sqi", handle, 2_000_000, 100))
         assert code in (ErrorCode.NO_SERVER, ErrorCode.FS_ERROR)
 

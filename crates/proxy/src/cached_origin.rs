@@ -10,8 +10,11 @@ use std::sync::Arc;
 /// The disk cache of a proxy.
 pub(crate) type ProxyCache = DiskCache<CachedOrigin>;
 
-/// A reader of a cached file.
-pub(crate) type ProxyCacheReader = CacheReader<CachedOrigin>;
+/// A reader of a cached file, with the status of the version that it reads.
+pub(crate) struct ProxyCacheReader {
+    pub(crate) reader: CacheReader<CachedOrigin>,
+    pub(crate) stat: StatInfo,
+}
 
 /// A file at an origin that a client has open for reading.
 pub(crate) struct CachedOrigin {
@@ -61,7 +64,8 @@ pub(crate) async fn open(
     let server = remote.server();
     let stat = remote.stat().await.ok().filter(StatInfo::is_file)?;
     let origin = CachedOrigin { remote: remote.clone(), server };
-    cache.open(key, ticket, version(&stat), Arc::new(origin)).await
+    let reader = cache.open(key, ticket, version(&stat), Arc::new(origin)).await?;
+    Some(ProxyCacheReader { reader, stat })
 }
 
 /// Returns the name of a file in the cache: its path at the fixed origin, and below the name of the server if

@@ -172,6 +172,10 @@ impl OpenFile for ProxiedFile {
             FileOperation::Truncate { size, .. } => self
                 .run(reply, "truncate", false, async move { file.remote.truncate(size).await.map(nothing) }),
             FileOperation::Stat => self.run(reply, "stat", true, async move {
+                if let Some(cached) = &file.cached {
+                    // That of the bytes that it reads.
+                    return Ok(Value::Stat(file_stat(&cached.stat, file.read_only)));
+                }
                 let stat = file.remote.stat().await?;
                 Ok(Value::Stat(file_stat(&stat, file.read_only)))
             }),
@@ -208,6 +212,7 @@ async fn read_cached(
     buffer: &mut [u8],
     pieces: &[ReadPiece],
 ) -> Result<Vec<usize>, RequestFailure> {
+    let cached = &cached.reader;
     cached.check().await?;
     let begin = |piece: &ReadPiece| {
         let length = piece.place().map_or(0, |place| place.len());

@@ -3,7 +3,7 @@
 use crate::cached_origin::ProxyCache;
 use auth::tls::TrustAnchors;
 use base::LogicalPath;
-use cache::{CacheSettings, CacheStartError};
+use cache::{CacheStartError, DiskCacheSettings};
 use client::{Credentials, Settings, Source, Url};
 use config::HostPattern;
 use std::io;
@@ -45,7 +45,7 @@ pub struct ProxyCacheConfig {
     /// The directory of the cached files.
     pub directory: PathBuf,
     /// Sizes and limits.
-    pub settings: CacheSettings,
+    pub settings: DiskCacheSettings,
 }
 
 impl ProxyCacheConfig {

@@ -5,7 +5,7 @@ use crate::assembly;
 use crate::error::StartError;
 use crate::tls;
 use base::LogicalPath;
-use cache::{CacheLimits, CacheSettings, DiskShare};
+use cache::{CacheLimits, DiskCacheSettings, DiskShare};
 use client::{Credentials, Settings, Source, Url};
 use config::{CacheSpace, Effective, HostPattern, ProxyServer};
 use logical::Prepares;
@@ -112,7 +112,7 @@ fn cache(effective: &Effective) -> Option<ProxyCacheConfig> {
     let values = &effective.proxy.cache;
     let directory = effective.storage.local_root.value.clone().filter(|_| *values.enabled)?;
     let (low, high) = *values.usage;
-    let settings = CacheSettings {
+    let settings = DiskCacheSettings {
         block_bytes: *values.block_bytes,
         memory_bytes: *values.memory,
         prefetch_bytes: u64::from(*values.prefetch).saturating_mul(*values.block_bytes),

@@ -27,7 +27,7 @@ pub(super) struct CachedFile<O: CacheOrigin> {
     pub(super) shared: Arc<CacheShared>,
     pub(super) key: CacheKey,
     pub(super) store: Arc<BlockStore>,
-    state: Mutex<FileState<O>>,
+    state: Mutex<CachedFileState<O>>,
     /// The file at the origin is another version now.
     has_changed: AtomicBool,
     /// Nothing is stored any longer.
@@ -38,7 +38,7 @@ pub(super) struct CachedFile<O: CacheOrigin> {
     idle: Notify,
 }
 
-struct FileState<O: CacheOrigin> {
+struct CachedFileState<O: CacheOrigin> {
     fill: FileFill,
     /// The memory of fetches: the offset of the first byte, and the bytes when they have arrived.
     fetched: HashMap<FetchId, (u64, Bytes)>,
@@ -89,7 +89,7 @@ impl<O: CacheOrigin> CachedFile<O> {
             bytes_missed: 0,
             bytes_bypassed: 0,
         };
-        let state = FileState {
+        let state = CachedFileState {
             fill,
             fetched: HashMap::new(),
             reads: HashMap::new(),
@@ -111,7 +111,7 @@ impl<O: CacheOrigin> CachedFile<O> {
         }))
     }
 
-    fn state(&self) -> MutexGuard<'_, FileState<O>> {
+    fn state(&self) -> MutexGuard<'_, CachedFileState<O>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -344,7 +344,7 @@ impl<O: CacheOrigin> CachedFile<O> {
     /// Applies actions whose fetches may use this much memory, and returns the rest of it.
     fn apply_reserved(
         &self,
-        state: &mut FileState<O>,
+        state: &mut CachedFileState<O>,
         actions: Vec<FillAction>,
         memory: u64,
     ) -> Vec<FileWork<O>> {
@@ -360,7 +360,7 @@ impl<O: CacheOrigin> CachedFile<O> {
     }
 
     /// Applies actions to the state. Returns what is to be done without the lock.
-    fn apply(&self, state: &mut FileState<O>, actions: Vec<FillAction>) -> Vec<FileWork<O>> {
+    fn apply(&self, state: &mut CachedFileState<O>, actions: Vec<FillAction>) -> Vec<FileWork<O>> {
         let mut work = Vec::new();
         for action in actions {
             match action {
@@ -402,7 +402,7 @@ impl<O: CacheOrigin> CachedFile<O> {
         work
     }
 
-    fn note_idle(&self, state: &FileState<O>) {
+    fn note_idle(&self, state: &CachedFileState<O>) {
         if state.fill.is_idle() {
             self.idle.notify_waiters();
         }
@@ -418,7 +418,7 @@ impl<O: CacheOrigin> CachedFile<O> {
     }
 }
 
-impl<O: CacheOrigin> FileState<O> {
+impl<O: CacheOrigin> CachedFileState<O> {
     fn next(&mut self) -> u64 {
         self.next += 1;
         self.next

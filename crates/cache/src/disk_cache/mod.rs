@@ -10,7 +10,7 @@
 //! | `reader` | [`CacheReader`]: a reader of a cached file |
 //! | `removal` | the removal of files when the disk is full, and regular flushes |
 //! | `scan` | the search for files that earlier processes have stored |
-//! | `settings` | [`CacheSettings`] |
+//! | `settings` | [`DiskCacheSettings`] |
 //! | `shared` | `CacheShared`: what all files share |
 //! | `table` | `CacheTable`: the files that are open or being opened |
 //! | `work` | requests at the origin, and calls of the disk |
@@ -36,7 +36,7 @@ mod tests;
 pub use changes::{ChangeGuard, OpenTicket};
 pub use origin::{CacheOrigin, CacheReadError};
 pub use reader::{CacheRead, CacheReader};
-pub use settings::{CacheLimits, CacheSettings, CacheStartError, DiskShare};
+pub use settings::{CacheLimits, CacheStartError, DiskCacheSettings, DiskShare};
 pub use shared::CacheClock;
 
 use crate::store::{BlockStore, OWN_DIRECTORY, StoreContext, StoreError};
@@ -49,6 +49,7 @@ use fetch_memory::FetchMemory;
 use shared::CacheShared;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 use storage::Pool;
 use table::CacheTable;
 use tokio::runtime::Handle;
@@ -60,6 +61,9 @@ const WRITE_THREADS: usize = 8;
 /// Maximum number of cached files below a renamed directory that are removed before it is renamed. What is left is
 /// recognised as another version, because the identity of a file at its origin is part of it.
 const RENAMED_FILES_MAX: usize = 4096;
+
+/// Time that opens and changes wait for the disk.
+const DISK_TIME: Duration = Duration::from_secs(5);
 
 /// A disk cache in front of origins of one kind.
 pub struct DiskCache<O: CacheOrigin> {
@@ -78,7 +82,7 @@ impl<O: CacheOrigin> DiskCache<O> {
     /// [`CacheStartError`] if another process uses the disk, or it cannot be used.
     pub fn start(
         disk: Arc<dyn CacheDisk>,
-        settings: &CacheSettings,
+        settings: &DiskCacheSettings,
         (runtime, clock): (Handle, CacheClock),
     ) -> Result<Arc<Self>, CacheStartError> {
         let lock = lock(&*disk)?;
@@ -156,7 +160,8 @@ impl<O: CacheOrigin> DiskCache<O> {
             cache.shared.index.opened(&key, file.stored_bytes());
             Some(CacheReader::new(cache.clone(), file, id, origin))
         });
-        opened.await.ok().flatten()
+        // A disk that hangs delays readers for a while, and then they are served from the origin.
+        tokio::time::timeout(DISK_TIME, opened).await.ok()?.ok().flatten()
     }
 
     /// Opens the store of a file. The caller has its slot.
@@ -216,7 +221,8 @@ impl<O: CacheOrigin> DiskCache<O> {
                 cache.invalidate(&key, is_content).await;
             }
         });
-        removed.await.ok();
+        // What is left after that time is another version than the origin has after the change.
+        tokio::time::timeout(DISK_TIME, removed).await.ok();
         guard
     }
 
@@ -267,7 +273,10 @@ impl<O: CacheOrigin> DiskCache<O> {
             let claimed = closed.await.unwrap_or(0);
             *open = None;
             match claimed {
-                0 => cache.shared.index.remove(&file.key),
+                0 => {
+                    cache.shared.index.remove(&file.key);
+                    cache.remove_empty_directories(&file.key).await;
+                }
                 bytes => cache.shared.index.set(&file.key, bytes),
             }
         });

@@ -63,7 +63,7 @@ impl<O: CacheOrigin> DiskCache<O> {
     }
 
     /// Removes the directories of a file that has gone, as far as they are empty.
-    async fn remove_empty_directories(&self, key: &crate::CacheKey) {
+    pub(super) async fn remove_empty_directories(&self, key: &crate::CacheKey) {
         let (context, mut directory) = (self.shared.context.clone(), key.directory());
         self.shared
             .on_disk(move || {

@@ -1,11 +1,11 @@
-//! [`CacheSettings`]: the configuration of a disk cache.
+//! [`DiskCacheSettings`]: the configuration of a disk cache.
 
 use std::io;
 use thiserror::Error;
 
 /// The configuration of a disk cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CacheSettings {
+pub struct DiskCacheSettings {
     /// Size of the blocks of new files.
     pub block_bytes: u64,
     /// Maximum number of bytes in memory between their request at the origin and their arrival on disk.

@@ -5,6 +5,7 @@ use super::fetch_memory::FetchMemory;
 use crate::CacheKey;
 use crate::store::StoreContext;
 use base::Owner;
+use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -37,6 +38,23 @@ pub(super) struct CacheShared {
     logged: AtomicI64,
     /// Wakes the removal of files.
     pub(super) removal: Notify,
+}
+
+/// Reports whether an error is about the name of a file and not about the disk. Clients choose names.
+fn is_about_name(error: &io::Error) -> bool {
+    let name = [
+        Errno::ACCESS,
+        Errno::EXIST,
+        Errno::ISDIR,
+        Errno::LOOP,
+        Errno::MLINK,
+        Errno::NAMETOOLONG,
+        Errno::NOENT,
+        Errno::NOTBLK,
+        Errno::NOTDIR,
+        Errno::XDEV,
+    ];
+    Errno::from_io_error(error).is_some_and(|errno| name.contains(&errno))
 }
 
 impl CacheShared {
@@ -86,8 +104,14 @@ impl CacheShared {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// Takes an error of the disk. Nothing is stored until the next look at the disk.
+    /// Takes an error of the disk. Unless it is about one name, nothing is stored until the next look at the disk.
     pub(super) fn note_disk_failure(&self, key: &CacheKey, error: &io::Error) {
+        if is_about_name(error) {
+            if self.may_log() {
+                tracing::warn!(file = %key.data().shown(), %error, "the file is not cached");
+            }
+            return;
+        }
         self.failed.store(self.now(), Ordering::Release);
         self.set_full(true);
         self.removal.notify_one();

@@ -7,7 +7,7 @@
 use super::cache_key::OWN_DIRECTORY;
 use super::state_file::{DecodedState, STATE_BYTES_MAX, block_bytes_for};
 use super::{CacheDisk, CacheDiskFile, CacheKey, OriginVersion, StoredState, access_history};
-use crate::{BlockMap, CacheAccess};
+use crate::{BlockMap, CacheAccess, CacheChecks};
 use base::LogicalPath;
 use digest::{Algorithm, RunningChecksum, crc32c};
 use rustix::io::Errno;
@@ -132,8 +132,9 @@ impl StoreContext {
         }
         if has_state {
             self.disk.remove(&key.state())?;
+            self.disk.sync_directory(&key.directory())?;
         }
-        self.disk.sync_directory(&key.directory())
+        Ok(())
     }
 }
 
@@ -451,8 +452,10 @@ impl BlockStore {
             }
             (state.writes, !state.unclaimed.is_empty())
         };
-        if has_blocks {
-            self.data.sync()?;
+        if has_blocks && let Err(error) = self.data.sync() {
+            // The kernel may have dropped what it could not write, and a later sync would not report it.
+            self.state().unclaimed.retain(|_, number| *number > last);
+            return Err(error);
         }
         let (content, dropped, claimed) = {
             let mut state = self.state();
@@ -466,9 +469,10 @@ impl BlockStore {
                 state.unclaimed.remove(&block);
                 state.stored.cinfo.blocks.insert(block);
             }
-            let is_first = state.stored.cinfo.unverified_since.is_none();
-            if is_first && state.stored.cinfo.checks == crate::CacheChecks::None {
-                state.stored.cinfo.unverified_since = Some(now);
+            if has_blocks {
+                // Not every origin sends checksums of pages.
+                state.stored.cinfo.checks = CacheChecks::None;
+                state.stored.cinfo.unverified_since.get_or_insert(now);
             }
             (state.has_new_claims, state.has_new_accesses) = (false, false);
             (state.stored.encode(), state.dropped.clone(), state.stored.stored_bytes())

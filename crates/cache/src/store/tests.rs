@@ -226,6 +226,21 @@ fn a_full_disk_fails_writes_and_claims_nothing() {
 }
 
 #[test]
+fn blocks_whose_sync_has_failed_are_never_claimed() {
+    let disk = MemoryDisk::default();
+    let store = open(&context(&disk), ONE).unwrap();
+    write(&store, 0).unwrap();
+    disk.fail("sync", Errno::IO);
+    assert!(store.flush(NOW).is_err());
+    write(&store, 1).unwrap();
+    store.flush(NOW).unwrap();
+    let mut part = [0; 100];
+    assert_eq!(store.read(0, &mut part), [0], "it is fetched again");
+    drop(store);
+    assert_eq!(stored(&open(&context(&disk), ONE).unwrap()), [1]);
+}
+
+#[test]
 fn accesses_are_recorded_with_the_blocks_or_after_a_minute() {
     let disk = MemoryDisk::default();
     let store = open(&context(&disk), ONE).unwrap();

@@ -2,7 +2,7 @@
 
 use super::path;
 use super::world::{BLOCK, TestCache, TestReader, World, settings};
-use crate::CacheSettings;
+use crate::DiskCacheSettings;
 use base::SplitMix64;
 use bytes::Bytes;
 use rustix::io::Errno;
@@ -50,7 +50,7 @@ async fn history(seed: u64) {
     let mut rng = SplitMix64::new(seed);
     let mut world = World::new();
     (0..FILES).for_each(|number| world.put(&format!("/d/{number}"), 1 + rng.draw() % (20 * BLOCK)));
-    let mut settings = CacheSettings { prefetch_bytes: rng.draw() % 3 * 4 * BLOCK, ..settings() };
+    let mut settings = DiskCacheSettings { prefetch_bytes: rng.draw() % 3 * 4 * BLOCK, ..settings() };
     if rng.draw().is_multiple_of(2) {
         settings.memory_bytes = 8 * BLOCK;
     }

@@ -216,6 +216,13 @@ async fn a_disk_that_fails_or_is_full_is_never_an_error_of_a_reader() {
     world.pass_time();
     world.disk.fail("create", Errno::ROFS);
     assert!(world.open(&cache, "/g").await.is_none());
+    // A name that cannot be stored says nothing about the disk.
+    world.pass_time();
+    cache.make_room().await;
+    world.put("/f/x", 3 * BLOCK);
+    world.disk.fail("create", Errno::NOTDIR);
+    assert!(world.open(&cache, "/f/x").await.is_none());
+    assert!(cache.shared.may_store());
     // There is room again.
     world.disk.set_room(None);
     world.pass_time();

@@ -1,7 +1,8 @@
 //! A disk, a clock and origins for tests of the cache.
 
 use crate::disk_cache::{
-    CacheClock, CacheLimits, CacheOrigin, CacheReadError, CacheReader, CacheSettings, DiskCache, DiskShare,
+    CacheClock, CacheLimits, CacheOrigin, CacheReadError, CacheReader, DiskCache, DiskCacheSettings,
+    DiskShare,
 };
 use crate::store::memory_disk::MemoryDisk;
 use crate::{CacheKey, OriginVersion, VERSION_AGE_MIN};
@@ -16,8 +17,8 @@ use tokio::sync::Semaphore;
 
 pub(super) const BLOCK: u64 = 1000;
 
-pub(super) fn settings() -> CacheSettings {
-    CacheSettings {
+pub(super) fn settings() -> DiskCacheSettings {
+    DiskCacheSettings {
         block_bytes: BLOCK,
         memory_bytes: 1 << 20,
         prefetch_bytes: 0,
@@ -132,7 +133,7 @@ impl World {
         Self { disk, fetched: Arc::default(), ..self.clone() }
     }
 
-    pub(super) fn start(&self, settings: CacheSettings) -> TestCache {
+    pub(super) fn start(&self, settings: DiskCacheSettings) -> TestCache {
         let clock = self.clock.clone();
         let clock: CacheClock = Arc::new(move || clock.load(Ordering::Acquire));
         DiskCache::start(Arc::new(self.disk.clone()), &settings, (Handle::current(), clock)).unwrap()
