@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+import clusters
 import peers
 import raw
 from codes import ErrorCode
@@ -187,6 +188,24 @@ def test_readers_of_cached_parts_go_on_without_the_origin():
         assert str(SIZE) in str(connection.stat(handle=handle))
         code = connection.error(raw.READ, struct.pack(">4sqi", handle, 2_000_000, 100))
         assert code in (ErrorCode.NO_SERVER, ErrorCode.FS_ERROR)
+
+
+def test_a_file_that_moves_to_another_server_of_its_origin_is_read_on():
+    with clusters.Cluster(clusters.Plan("man manager\ns1 server man\ns2 server man\n"), "ours") as cluster:
+        cluster.answering().complete()
+        area = clusters.Area(cluster)
+        for number, name in enumerate(("s1", "s2")):
+            area.put("one", CONTENT, name)
+            os.utime(area.local(name, "one"), (OLD + number, OLD + number))
+        with Cache(cluster.man.host) as cache:
+            connection = raw.Connection(cache)
+            handle = connection.open(area / "one")
+            assert connection.read(handle, 0, 5000) == CONTENT[:5000]
+            for name, offset in (("s1", 1_000_000), ("s2", 2_000_000)):
+                cluster.nodes[name].kill()
+                assert connection.read(handle, offset, 5000) == CONTENT[offset:offset + 5000]
+                cluster.complete()
+                cluster.answering()
 
 
 def test_a_kill_while_files_are_stored_leaves_no_wrong_byte(tmp_path):

@@ -91,6 +91,9 @@ impl DiskCheck<'_> {
     fn exports(&mut self) {
         let effective = self.effective;
         let is_redirector = effective.cluster.role.redirects() && !effective.cluster.looks_itself();
+        if *effective.proxy.enabled {
+            self.cache();
+        }
         if is_redirector || *effective.proxy.enabled {
             return; // Its exports are those of its servers, or of its origin.
         }
@@ -119,6 +122,20 @@ impl DiskCheck<'_> {
                 self.warn(&rule.origin, format!("scalla.namerule: {} is not exported", rule.from), "");
             }
         }
+    }
+
+    /// Checks the directory of the disk cache.
+    fn cache(&mut self) {
+        let root = &self.effective.storage.local_root;
+        let Some(path) = root.value.as_ref().filter(|_| *self.effective.proxy.cache.enabled) else { return };
+        let problem = match self.disk.look(path) {
+            Ok(PathAccess::Directory { readable: true, writable: true }) => return,
+            Ok(PathAccess::Directory { .. }) => "cannot be read and written".to_owned(),
+            Ok(PathAccess::Other) => "is not a directory".to_owned(),
+            Err(error) => describe(&error).to_string(),
+        };
+        let what = format!("oss.localroot: the directory of the cache, {}: {problem}", path.display());
+        self.wrong(&root.origin, what, "name an existing directory of the server's user");
     }
 
     fn export(&mut self, export: &Export, path: &Path) {

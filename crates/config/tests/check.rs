@@ -64,6 +64,19 @@ fn a_good_configuration_has_no_problems() {
 }
 
 #[test]
+fn the_directory_of_a_cache_must_be_writable() {
+    let cache = |root: &str| {
+        let proxy = "ofs.osslib libXrdPss.so\npss.origin o:1\npss.cachelib libXrdPfc.so\nall.export /data";
+        problems(&format!("all.adminpath /run/a\nall.pidpath /run\noss.localroot {root}\n{proxy}\n"), &disk())
+    };
+    assert_eq!(cache("/srv/data"), Vec::<String>::new());
+    let expected =
+        "f:3:1: error: oss.localroot: the directory of the cache, /missing: no such file or directory";
+    assert!(cache("/missing")[0].starts_with(expected), "{:?}", cache("/missing"));
+    assert!(cache("/")[0].contains("cannot be read and written"), "{:?}", cache("/"));
+}
+
+#[test]
 fn missing_and_inaccessible_exports_are_found() {
     for (disk, expected) in [
         (

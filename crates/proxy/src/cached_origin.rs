@@ -2,7 +2,7 @@
 
 use crate::place::RequestFailure;
 use crate::remote_file::RemoteFile;
-use base::LogicalPath;
+use base::{LogicalPath, Owner, bytes_of};
 use cache::{CacheKey, CacheOrigin, CacheReadError, CacheReader, DiskCache, OriginVersion};
 use client::{Bytes, StatInfo};
 use std::sync::Arc;
@@ -60,11 +60,12 @@ pub(crate) async fn open(
     cache: &Arc<ProxyCache>,
     (key, ticket): (&CacheKey, cache::OpenTicket),
     remote: &Arc<RemoteFile>,
+    owner: Owner,
 ) -> Option<ProxyCacheReader> {
     let server = remote.server();
     let stat = remote.stat().await.ok().filter(StatInfo::is_file)?;
     let origin = CachedOrigin { remote: remote.clone(), server };
-    let reader = cache.open(key, ticket, version(&stat), Arc::new(origin)).await?;
+    let reader = cache.open(key, ticket, version(&stat), (Arc::new(origin), owner)).await?;
     Some(ProxyCacheReader { reader, stat })
 }
 
@@ -76,7 +77,7 @@ pub(crate) fn cached_path(url: &client::Url, is_forwarded: bool) -> Option<Logic
         true => format!("/{}:/{}/{path}", url.scheme.name(), url.authority()),
         false => format!("/{path}"),
     };
-    LogicalPath::parse(name.as_bytes()).ok()
+    LogicalPath::parse(&bytes_of(&name)).ok()
 }
 
 #[cfg(test)]

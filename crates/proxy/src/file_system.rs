@@ -244,7 +244,7 @@ impl ProxyFiles {
             let remote = RemoteFile::open(at.origin, at.url, with, at.requester).await?;
             let remote = Arc::new(remote);
             if let (Some(cache), Some(key), Some(ticket)) = (&cache, &key, ticket) {
-                used.reader = cached_origin::open(cache, (key, ticket), &remote).await;
+                used.reader = cached_origin::open(cache, (key, ticket), &remote, at.requester.owner).await;
             }
             let stat = match request.stat {
                 true => Some(file_stat(&remote.known_stat().await?, at.read_only)),

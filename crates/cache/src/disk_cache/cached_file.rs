@@ -8,6 +8,7 @@ use crate::store::BlockStore;
 use crate::{
     CacheAccess, CacheKey, FetchId, FileFill, FillAction, OriginVersion, ReadId, ReadPattern, ReaderId,
 };
+use base::Owner;
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::io;
@@ -57,6 +58,8 @@ struct PendingParts<O: CacheOrigin> {
 
 struct ReaderState<O: CacheOrigin> {
     origin: Arc<O>,
+    /// The session of the reader, for the turns of sessions at the disk.
+    owner: Owner,
     pattern: ReadPattern,
     attached: i64,
 }
@@ -72,7 +75,7 @@ pub(super) enum FileWork<O: CacheOrigin> {
     /// Write a block.
     Store { fetch: FetchId, block: u64, content: Bytes },
     /// Read from the disk.
-    ReadStored { read: ReadId, bytes: Range<u64> },
+    ReadStored { read: ReadId, owner: Owner, bytes: Range<u64> },
 }
 
 impl<O: CacheOrigin> CachedFile<O> {
@@ -150,11 +153,11 @@ impl<O: CacheOrigin> CachedFile<O> {
     }
 
     /// Adds a reader.
-    pub(super) fn attach(&self, origin: Arc<O>) -> ReaderId {
+    pub(super) fn attach(&self, origin: Arc<O>, owner: Owner) -> ReaderId {
         let mut state = self.state();
         let id = ReaderId(state.next());
         let attached = self.shared.now();
-        state.readers.insert(id, ReaderState { origin, pattern: ReadPattern::default(), attached });
+        state.readers.insert(id, ReaderState { origin, owner, pattern: ReadPattern::default(), attached });
         state.access.opens = state.access.opens.saturating_add(1);
         id
     }
@@ -373,12 +376,13 @@ impl<O: CacheOrigin> CachedFile<O> {
                     });
                 }
                 FillAction::Bypass { read, bytes } => {
-                    let origin = state.origin_of(read);
+                    let origin = state.reader_of(read).map(|reader| reader.origin.clone());
                     work.push(FileWork::Bypass { read, origin, bytes });
                 }
                 FillAction::ReadStored { read, bytes } => {
                     state.access.bytes_hit = added(state.access.bytes_hit, bytes.end - bytes.start);
-                    work.push(FileWork::ReadStored { read, bytes });
+                    let owner = state.reader_of(read).map_or(Owner::SERVER, |reader| reader.owner);
+                    work.push(FileWork::ReadStored { read, owner, bytes });
                 }
                 FillAction::Copy { read, fetch, bytes } => {
                     if let Some(content) = state.content(fetch, &bytes) {
@@ -424,9 +428,8 @@ impl<O: CacheOrigin> CachedFileState<O> {
         self.next
     }
 
-    fn origin_of(&self, read: ReadId) -> Option<Arc<O>> {
-        let reader = self.fill.reader_of(read)?;
-        self.readers.get(&reader).map(|reader| reader.origin.clone())
+    fn reader_of(&self, read: ReadId) -> Option<&ReaderState<O>> {
+        self.readers.get(&self.fill.reader_of(read)?)
     }
 
     /// Returns bytes in the memory of a fetch.

@@ -41,7 +41,7 @@ pub use shared::CacheClock;
 
 use crate::store::{BlockStore, OWN_DIRECTORY, StoreContext, StoreError};
 use crate::{CacheDisk, CacheDiskFile, CacheKey, OriginVersion};
-use base::LogicalPath;
+use base::{LogicalPath, Owner};
 use cache_index::CacheIndex;
 use cached_file::CachedFile;
 use changes::ChangeTable;
@@ -118,14 +118,14 @@ impl<O: CacheOrigin> DiskCache<O> {
         self.changes.ticket(key)
     }
 
-    /// Opens a version of a file that a reader has open at its origin. `None` if it cannot be cached now; the
+    /// Opens a version of a file that a reader of this session has open at its origin. `None` if it cannot be cached now; the
     /// reader uses the origin then.
     pub async fn open(
         self: &Arc<Self>,
         key: &CacheKey,
         ticket: OpenTicket,
         version: OriginVersion,
-        origin: Arc<O>,
+        (origin, owner): (Arc<O>, Owner),
     ) -> Option<CacheReader<O>> {
         if version.size == 0 || !version.is_recognisable(self.shared.now()) {
             return None;
@@ -142,7 +142,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             if let Some(file) = &*open {
                 let current = file.version();
                 if current == version && !file.has_changed() {
-                    let id = file.attach(origin.clone());
+                    let id = file.attach(origin.clone(), owner);
                     cache.shared.index.opened(&key, file.stored_bytes());
                     return Some(CacheReader::new(cache.clone(), file.clone(), id, origin));
                 }
@@ -156,7 +156,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             }
             let file = cache.open_file(&key, version).await?;
             *open = Some(file.clone());
-            let id = file.attach(origin.clone());
+            let id = file.attach(origin.clone(), owner);
             cache.shared.index.opened(&key, file.stored_bytes());
             Some(CacheReader::new(cache.clone(), file, id, origin))
         });

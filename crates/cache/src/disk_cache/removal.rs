@@ -49,6 +49,13 @@ impl<O: CacheOrigin> DiskCache<O> {
                 self.remove_empty_directories(&key).await;
             }
         }
+        if excess > 0 && self.shared.may_log() {
+            tracing::warn!(
+                too_much = excess,
+                cached = self.shared.index.bytes(),
+                "the disk of the cache is too full, and what is left belongs to others or is in use; nothing is stored"
+            );
+        }
         let has_failed = self.shared.now().saturating_sub(self.shared.last_failure()) < FAILURE_PAUSE;
         self.shared.set_full(excess > 0 || has_failed);
     }

@@ -53,7 +53,7 @@ impl<O: CacheOrigin> CachedFile<O> {
                     });
                 }
                 FileWork::Store { fetch, block, content } => self.store_block(fetch, block, content),
-                FileWork::ReadStored { read, bytes } => {
+                FileWork::ReadStored { read, owner, bytes } => {
                     let file = self.clone();
                     let job = move || {
                         let length = usize::try_from(bytes.end - bytes.start).unwrap_or(0);
@@ -65,7 +65,7 @@ impl<O: CacheOrigin> CachedFile<O> {
                         file.read_stored(read, bytes, content, &damaged);
                     };
                     // Front ends limit the bytes that a session has requested.
-                    self.shared.reads.run_surely(Owner::SERVER, Box::new(job));
+                    self.shared.reads.run_surely(owner, Box::new(job));
                 }
             }
         }

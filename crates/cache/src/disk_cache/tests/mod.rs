@@ -7,7 +7,7 @@ mod world;
 
 use super::{CacheReadError, DiskCache};
 use crate::CacheKey;
-use base::LogicalPath;
+use base::{LogicalPath, Owner};
 use rustix::io::Errno;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -93,7 +93,7 @@ async fn a_reader_of_an_old_version_does_not_replace_a_newer_one() {
     world.pass_time();
     let new = world.open(&cache, "/f").await.unwrap();
     world.check_read(&new, 0, 4 * BLOCK).await.unwrap();
-    assert!(cache.open(&key("/f"), ticket, old.opened(), old).await.is_none());
+    assert!(cache.open(&key("/f"), ticket, old.opened(), (old, Owner(7))).await.is_none());
     world.check_read(&new, 0, 4 * BLOCK).await.unwrap();
 }
 
@@ -129,7 +129,10 @@ async fn a_change_through_the_server_ends_the_use_of_what_is_stored() {
     world.put("/d/f", 4 * BLOCK);
     assert_eq!(world.check_read(&reader, 0, BLOCK).await, Err(CacheReadError::Changed));
     drop(guard);
-    assert!(cache.open(&key("/d/f"), early, origin.opened(), origin).await.is_none(), "an early ticket");
+    assert!(
+        cache.open(&key("/d/f"), early, origin.opened(), (origin, Owner(7))).await.is_none(),
+        "an early ticket"
+    );
     world.pass_time();
     let new = world.open(&cache, "/d/f").await.unwrap();
     world.check_read(&new, 0, 4 * BLOCK).await.unwrap();

@@ -6,7 +6,7 @@ use crate::disk_cache::{
 };
 use crate::store::memory_disk::MemoryDisk;
 use crate::{CacheKey, OriginVersion, VERSION_AGE_MIN};
-use base::{LogicalPath, SplitMix64};
+use base::{LogicalPath, Owner, SplitMix64};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -203,7 +203,7 @@ impl World {
         let mut origin = self.new_origin(name);
         change(&mut origin);
         let content = origin.content.clone();
-        let reader = cache.open(&key, ticket, origin.opened, Arc::new(origin)).await?;
+        let reader = cache.open(&key, ticket, origin.opened, (Arc::new(origin), Owner(7))).await?;
         Some((reader, content))
     }
 
