@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import struct
 import subprocess
 import time
@@ -52,12 +53,14 @@ class Pool:
         self.top = top
         for name in ("data/store/sub", "data/cache", "data/plain", "one", "two", "usage", "adm", "tape"):
             (top / name).mkdir(parents=True)
+        # The server creates the usage log.
+        entry = struct.pack("64s8q", b"other", *[0] * 8) + struct.pack("64s8q", b"public", *[0] * 8)
+        (top / "usage/.Usage").write_bytes(entry.ljust(16384, b"\0"))
         self.config = top / "config"
         self.config.write_text(CONFIG.format(top=top))
         self.number = 0
 
     def run(self, program, words, answers=""):
-        # A program that is stopped by hand has no configuration of its own.
         command = [str(program), "-c", str(self.config), *words]
         done = subprocess.run(command, input=answers.encode(), capture_output=True, timeout=60, check=False)
         return Done(done)
@@ -234,6 +237,23 @@ def test_the_usage_is_repaired(filled):
     # Their program leaves the usage to the server, ours is in the log at once.
     assert pool.ours("rm", "/store/n1").lines == ["1 file and 0 directories deleted."]
     assert pool.same("query", "usage", "public")[1] == f"{6:>20} Used"
+
+
+def test_a_tool_of_the_superuser_is_not_in_the_way_of_the_server(filled):
+    pool = filled
+    (pool.top / "usage/.Usage").unlink()
+    assert pool.ours("query", "usage").lines == ["frm_admin: Usage is not being tracked."]
+    assert list((pool.top / "usage").iterdir()) == []
+    if os.geteuid() != 0:
+        return
+    user = peers.unprivileged()[0]
+    pool.ours("rm", "/store/n2")
+    shutil.rmtree(pool.top / "two/other")
+    os.chown(pool.top / "two", user, -1)
+    os.chown(Path(os.readlink(pool.local("/store/n1"))), user, -1)
+    assert pool.ours("reloc", "/store/n1", "other").status == 0
+    made = list((pool.top / "two").rglob("*"))
+    assert len(made) == 3 and all(path.stat().st_uid == user for path in made), made
 
 
 def test_files_move_to_another_space_and_get_another_name(filled):

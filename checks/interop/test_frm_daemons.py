@@ -146,7 +146,7 @@ def test_a_server_takes_over_and_leaves_the_queue_to_the_daemon_again(tape, site
         agent(daemon, server, "+ ID1 - 0 w /file")
         wait_until(tape.runs)
         server.start()
-        assert "a server executes the transfers from now on" in xfrd.output()
+        wait_until(lambda: "a server executes the transfers from now on" in xfrd.output())
         wait_until(lambda: len(tape.runs()) == 2)
     target = tmp_path / "target"
     xrdcp(server.url("/file"), target).ok()

@@ -75,7 +75,12 @@ type Step<T = ()> = Result<T, CommandEnd>;
 
 impl FrmAdmin {
     /// Opens the tree of a configuration. The error names what cannot be used.
-    pub fn open(effective: Effective) -> Result<Self, String> {
+    pub fn open(mut effective: Effective) -> Result<Self, String> {
+        // Only the server creates the usage log, which belongs to its user.
+        let log = &mut effective.storage.accounting.value.log;
+        if log.as_ref().is_some_and(|log| !usage_log(log).exists()) {
+            *log = None;
+        }
         let posix = Posix::new(&storage::posix::Config::from_effective(&effective.storage));
         let posix = posix.map_err(|error| error.to_string())?;
         let catalog = remote_catalog(&effective).map_err(|error| error.to_string())?;
@@ -157,6 +162,12 @@ impl CommandRun<'_> {
         self.fail(text);
         Err(CommandEnd)
     }
+}
+
+/// Returns the path of the usage log.
+fn usage_log(log: &config::UsageLogConfig) -> PathBuf {
+    let directory = &log.directory;
+    log.instance.as_ref().map_or_else(|| directory.clone(), |name| directory.join(name)).join(".Usage")
 }
 
 /// Returns bytes as text. Whoever prints it has to escape it.

@@ -20,7 +20,7 @@ use super::tree::ParentDirectory;
 use super::volume::{Volume, Volumes};
 use crate::{CreateMode, FileSystemUsage, SpaceUsage};
 use base::LogicalPath;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, XattrFlags};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid, XattrFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io;
@@ -85,6 +85,17 @@ enum PartitionAttempt {
     Done(io::Result<(OwnedFd, Option<SpaceReservation>)>),
     /// Creation failed, but another partition may succeed.
     Failed(io::Error),
+}
+
+/// Gives a new directory the owner of the one above it. A tool that the superuser runs beside a server must not
+/// create directories in which the server cannot write.
+fn inherit_owner(directory: &Path, above: &Path) -> io::Result<()> {
+    let (own, wanted) = (rustix::fs::lstat(directory)?, rustix::fs::stat(above)?);
+    if rustix::process::geteuid().is_root() && own.st_uid != wanted.st_uid {
+        let (user, group) = (Uid::from_raw(wanted.st_uid), Gid::from_raw(wanted.st_gid));
+        rustix::fs::chownat(CWD, directory, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    Ok(())
 }
 
 /// Returns the name of the space and the beginning of the partition's path in a wish of a client
@@ -295,10 +306,13 @@ impl Spaces {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | QUIET;
             let mut opened = rustix::fs::open(&data, flags, Mode::from_raw_mode(mode));
             if opened.as_ref().err() == Some(&Errno::NOENT) {
-                for directory in [&space, &directory] {
+                for (directory, above) in [(&space, &partition.directory), (&directory, &space)] {
                     match rustix::fs::mkdir(directory, Mode::from_raw_mode(DIRECTORY_MODE)) {
                         Err(Errno::EXIST) => {}
-                        made => made?,
+                        made => {
+                            made?;
+                            inherit_owner(directory, above)?;
+                        }
                     }
                 }
                 opened = rustix::fs::open(&data, flags, Mode::from_raw_mode(mode));
