@@ -10,7 +10,7 @@ use clap::Subcommand;
 use server::admin::{AdminError, AdminRequest, PinOrder, ResidencyStatus, TransferList, TransferOrder, ask};
 use std::ffi::OsString;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -80,20 +80,19 @@ enum ResidencySubcommand {
 impl ResidencyCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let socket = self.which.socket()?;
+        let orders = FileOrders { socket: &socket, json: self.json };
+        let transfer = |order| move |path| AdminRequest::Transfer { path, order };
         let request = match self.command {
             ResidencySubcommand::Status => AdminRequest::ResidencyStatus {},
             ResidencySubcommand::Queue => AdminRequest::TransferQueue {},
             ResidencySubcommand::Stage { paths } => {
-                return FileOrders { socket, json: self.json }
-                    .give(&paths, |path| AdminRequest::Transfer { path, order: TransferOrder::Stage });
+                return orders.give(&paths, transfer(TransferOrder::Stage));
             }
             ResidencySubcommand::Migrate { paths } => {
-                return FileOrders { socket, json: self.json }
-                    .give(&paths, |path| AdminRequest::Transfer { path, order: TransferOrder::Migrate });
+                return orders.give(&paths, transfer(TransferOrder::Migrate));
             }
             ResidencySubcommand::Release { paths } => {
-                return FileOrders { socket, json: self.json }
-                    .give(&paths, |path| AdminRequest::Release { path });
+                return orders.give(&paths, |path| AdminRequest::Release { path });
             }
             ResidencySubcommand::Pin { path, duration, idle } => {
                 AdminRequest::Pin { path: escaped(&path), pin: pin(duration, idle) }
@@ -129,19 +128,19 @@ fn order_line(answer: &serde_json::Value) -> String {
 }
 
 /// Orders about files, one after the other.
-struct FileOrders {
-    socket: PathBuf,
+struct FileOrders<'s> {
+    socket: &'s Path,
     json: bool,
 }
 
-impl FileOrders {
+impl FileOrders<'_> {
     /// Gives the orders, and prints a line for each answer. A refused one does not end them, except if no
     /// server answers.
     fn give(&self, paths: &[OsString], order: impl Fn(String) -> AdminRequest) -> anyhow::Result<ExitCode> {
         let mut answers = Vec::new();
         let mut status = ExitCode::SUCCESS;
         for path in paths.iter().map(|path| escaped(path)) {
-            match ask(&self.socket, &order(path.clone())) {
+            match ask(self.socket, &order(path.clone())) {
                 Ok(answer) if self.json => answers.push(answer),
                 Ok(answer) => out().line(format_args!("{}", order_line(&answer))),
                 Err(AdminError::Refused(reason)) => {
