@@ -85,7 +85,7 @@ fn the_policy_of_purges_has_the_form_of_xrootd() {
     };
     let (percent, bytes) = (FreeSpaceLimit::Percent, FreeSpaceLimit::Bytes);
     let hold = Duration::from_secs(20 * 3600);
-    let all = |free| PurgeRule { free, hold, is_public: false };
+    let all = |free| PurgeRule { free, hold, is_public: false, asks_program: false };
     assert_eq!(rule(""), all(None), "nothing is removed unasked");
     assert_eq!(rule("frm.purge.policy * 2% 3%\n"), all(Some((percent(2), percent(3)))));
     assert_eq!(rule("frm.purge.policy * 5%\n"), all(Some((percent(5), percent(6)))));
@@ -93,8 +93,12 @@ fn the_policy_of_purges_has_the_form_of_xrootd() {
     assert_eq!(rule("frm.purge.policy * nopurge\n"), all(None));
     assert_eq!(rule("frm.purge.policy * 1g 2g hold forever\n"), all(None));
     // That of the space comes first, in any order.
-    let public =
-        PurgeRule { free: Some((percent(5), percent(9))), hold: Duration::from_secs(60), is_public: true };
+    let public = PurgeRule {
+        free: Some((percent(5), percent(9))),
+        hold: Duration::from_secs(60),
+        is_public: true,
+        asks_program: false,
+    };
     let lines = ["frm.purge.policy public 5% 9% hold 1m\n", "frm.purge.policy * nopurge\n"];
     assert_eq!(rule(&lines.concat()), public);
     assert_eq!(rule(&[lines[1], lines[0]].concat()), public);
@@ -105,7 +109,7 @@ fn the_policy_of_purges_has_the_form_of_xrootd() {
         ("* 101%", ProblemKind::BadValue),
         ("* 5% soon", ProblemKind::BadValue),
         ("other 5% 7%", ProblemKind::NotYet),
-        ("* 5% 7% polprog", ProblemKind::NotYet),
+        ("* 5% 7% polprog", ProblemKind::BadValue),
     ] {
         let Loaded { effective, report } = loaded(&format!("frm.purge.policy {line}\n"));
         let kinds: Vec<_> = report.problems().iter().map(|problem| problem.kind).collect();
@@ -113,6 +117,36 @@ fn the_policy_of_purges_has_the_form_of_xrootd() {
         // A line that is not in force removes nothing, nor does a program that is not asked.
         assert_eq!(effective.residency.purge.free, None, "{line}");
     }
+}
+
+#[test]
+fn a_program_selects_files_if_it_is_defined_before_its_policy() {
+    let program = |text: &str| {
+        let Loaded { effective, report } = loaded(text);
+        assert!(report.is_ok(), "{text}: {report}");
+        (effective.residency.purge_program.value.clone(), effective.residency.purge.asks_program)
+    };
+    let (found, asks) =
+        program("frm.purge.polprog pfn fsize |/bin/select -v\nfrm.purge.policy * 5% 7% polprog\n");
+    let found = found.unwrap();
+    assert_eq!(
+        (found.command.path.to_str(), &*found.command.arguments),
+        (Some("/bin/select"), &["-v".to_owned()][..])
+    );
+    assert_eq!(found.variables, ["pfn", "fsize"]);
+    assert!(asks);
+    assert_eq!(
+        program("frm.purge.policy = | /bin/select\n").0.map(|program| program.variables),
+        Some(Vec::new())
+    );
+    for bad in ["frm.purge.polprog pfn\n", "frm.purge.polprog name |/bin/x\n", "frm.purge.polprog |bin/x\n"] {
+        assert!(!loaded(bad).report.is_ok(), "{bad}");
+    }
+    let hold = |text: &str| {
+        loaded(&format!("frm.purge.dirhold {text}\n")).effective.residency.purge_directories.value
+    };
+    assert_eq!(hold("2h"), Some(Duration::from_secs(7200)));
+    assert_eq!((hold("forever"), hold("-1")), (None, None));
 }
 
 #[test]

@@ -32,6 +32,8 @@
 //! | `sweep` | removes temporary files that an earlier run has left |
 //! | `purge_policy` | [`PurgePolicy`]: which files may be removed, and in which order |
 //! | `purge` | [`Purger`]: removes files when space is needed |
+//! | `policy_program` | [`PolicyProgram`]: a program of the site that selects files to be removed |
+//! | `empty_directories` | removes empty directories |
 //! | `purge_volume` | the purge of one file system, and its end |
 //! | `purge_candidates` | the files that go first, in bounded memory |
 //! | `purge_thread` | [`PurgeThread`]: when purges begin |
@@ -41,6 +43,7 @@ mod catalog;
 mod copy_candidate;
 mod copy_command;
 mod copy_program;
+mod empty_directories;
 mod entry;
 mod failure_pause;
 mod memory_store;
@@ -48,6 +51,7 @@ mod migration;
 mod migration_search;
 mod network_file_system;
 mod outlived;
+mod policy_program;
 mod ports;
 mod purge;
 mod purge_candidates;
@@ -81,6 +85,7 @@ pub use entry::{
 pub use memory_store::MemoryStore;
 pub use migration_search::MigrationSchedule;
 pub use outlived::QueueRun;
+pub use policy_program::PolicyProgram;
 pub use ports::{
     CopyAgent, IncomingCopy, OutgoingCopy, PathResidency, RemoteCatalog, RemoteStatus, ResidencyEvents,
     ResidencyPaths, StopSignal, WriterWatch,

@@ -3,6 +3,8 @@
 //! There is no record of the files: each purge searches the exports. The status and the attributes of a
 //! file decide whether it goes. They are read again at its removal, when no process can open the file.
 
+use crate::empty_directories::remove_empty_directories;
+use crate::policy_program::{PolicyAnswer, PolicyProgram, PurgeQuestion};
 use crate::ports::{RemoteCatalog, ResidencyEvents, ResidencyPaths};
 use crate::purge_policy::{KeptReason, PurgeAttributes, PurgePolicy, is_out_of_hold, kept};
 use crate::purge_volume::VolumePurge;
@@ -14,6 +16,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,6 +75,8 @@ pub struct PurgeOutcome {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Number of empty directories that were removed.
+    pub directories: u64,
     /// File systems on which there is still too little space.
     pub short: Vec<LogicalPath>,
     /// An administrator stopped it ([`Purger::stop_file`]).
@@ -111,6 +116,10 @@ pub struct Purger {
     pub policy: PurgePolicy,
     /// A file of the administrator. As long as it exists, nothing is removed.
     pub stop_file: Option<PathBuf>,
+    /// A program of the site that selects the files.
+    pub program: Option<PolicyProgram>,
+    /// Time after which an empty directory is removed; `None`: never.
+    pub directory_hold: Option<Duration>,
 }
 
 impl Purger {
@@ -175,6 +184,9 @@ impl Purger {
             }
         }
         outcome.is_stopped = volumes.values().any(VolumePurge::is_stopped);
+        if let Some(hold) = self.directory_hold.filter(|_| !outcome.is_stopped) {
+            outcome.directories = remove_empty_directories(self, hold);
+        }
         let short = volumes.into_values().filter(|volume| !volume.has_succeeded() && !volume.is_stopped());
         outcome.short = short.map(VolumePurge::into_export).collect();
         outcome.ended = seconds_since_epoch();
@@ -190,27 +202,57 @@ impl Purger {
     /// Removes one file that mass storage has, also if it was used a short time ago. Returns its size in
     /// bytes. Blocks.
     pub fn release(&self, path: &LogicalPath) -> Result<u64, KeptReason> {
-        self.remove_unused_for(path, 0).map(|removed| removed.size)
+        self.remove_unused_for(path, 0, None).map(|removed| removed.size)
     }
 
     /// Removes one file if it may be removed. Blocks.
     pub(crate) fn remove(&self, path: &LogicalPath) -> Result<RemovedFile, KeptReason> {
-        self.remove_unused_for(path, self.policy.hold)
+        self.remove_unused_for(path, self.policy.hold, self.program.as_ref())
     }
 
-    /// Removes one file that was not used for this number of seconds.
-    fn remove_unused_for(&self, path: &LogicalPath, hold: u64) -> Result<RemovedFile, KeptReason> {
-        // Mass storage is asked without the lease, so that nobody waits for the answer to open the file.
-        let (_, confirmed) = self.claim(path, hold)?;
-        self.confirm(path, confirmed)?;
-        let (file, size) = self.claim(path, hold)?;
-        if size != confirmed {
+    /// Removes one file that was not used for this number of seconds, if the program wants that.
+    fn remove_unused_for(
+        &self,
+        path: &LogicalPath,
+        hold: u64,
+        program: Option<&PolicyProgram>,
+    ) -> Result<RemovedFile, KeptReason> {
+        // Others are asked without the lease, so that nobody waits for the answer to open the file.
+        let (_, found) = self.claim(path, hold)?;
+        self.confirm(path, found.size)?;
+        if let Some(program) = program {
+            self.ask(program, path, &found)?;
+        }
+        let (file, now) = self.claim(path, hold)?;
+        let size = now.size;
+        if size != found.size {
             return Err(KeptReason::Changed);
         }
         let allocated = file.allocated().map_err(|error| reason_of(&error))?;
         let removal = file.remove().map_err(|error| reason_of(&error))?;
         self.report(path, removal);
         Ok(RemovedFile { size, allocated })
+    }
+
+    /// Asks the program of the site whether a file is purged. Blocks.
+    fn ask(&self, program: &PolicyProgram, path: &LogicalPath, file: &Metadata) -> Result<(), KeptReason> {
+        let transfers = self.backend.transfers().ok_or(KeptReason::NoLeases)?;
+        let local = transfers.hold(path).and_then(|held| held.local_path());
+        let local = local.map_err(|error| reason_of(&error))?;
+        let space = self.backend.usage(path, None).map_err(|error| reason_of(&error))?;
+        let used = space.used.unwrap_or_else(|| space.total.saturating_sub(space.free));
+        let question = PurgeQuestion {
+            local: local.into_os_string().into_vec(),
+            size: file.size,
+            times: [file.accessed, file.changed, file.modified],
+            space: [space.free, space.total, used],
+            space_name: self.backend.space_of(path),
+        };
+        match program.ask(&question) {
+            PolicyAnswer::Purge => Ok(()),
+            PolicyAnswer::Keep => Err(KeptReason::ProgramKeeps),
+            PolicyAnswer::End(text) => Err(KeptReason::ProgramEnds(text)),
+        }
     }
 
     /// Reports a removal to the receiver of events. A client or a copy may have created the name again,
@@ -237,9 +279,9 @@ impl Purger {
         Err(KeptReason::NotConfirmed(text))
     }
 
-    /// Returns a file that may be removed and was not used for `hold` seconds, with its size. Nobody can
+    /// Returns a file that may be removed and was not used for `hold` seconds, with its status. Nobody can
     /// open it as long as this exists.
-    fn claim(&self, path: &LogicalPath, hold: u64) -> Result<(Box<dyn UnusedFile>, u64), KeptReason> {
+    fn claim(&self, path: &LogicalPath, hold: u64) -> Result<(Box<dyn UnusedFile>, Metadata), KeptReason> {
         if !self.paths.of(path).purge {
             return Err(KeptReason::NotPurgeable);
         }
@@ -250,7 +292,7 @@ impl Purger {
         match kept((path, &metadata), &attributes, hold, seconds_since_epoch()) {
             Some(reason) => Err(reason),
             None if has_client_attributes(file.as_ref())? => Err(KeptReason::ClientAttributes),
-            None => Ok((file, metadata.size)),
+            None => Ok((file, metadata)),
         }
     }
 

@@ -55,6 +55,10 @@ pub enum KeptReason {
     NotConfirmed(String),
     /// The program that knows the names in mass storage has failed.
     CatalogFailed(String),
+    /// The program that selects files keeps it.
+    ProgramKeeps,
+    /// The program that selects files has ended the purge, or could not be asked.
+    ProgramEnds(String),
     /// Clients have set attributes of it, which mass storage does not have.
     ClientAttributes,
     /// It was accessed a short time ago.
@@ -87,6 +91,10 @@ impl fmt::Display for KeptReason {
             Self::NotConfirmed(text) => return write!(f, "mass storage does not confirm its copy: {text}"),
             Self::CatalogFailed(text) => {
                 return write!(f, "mass storage cannot be asked for its copy: {text}");
+            }
+            Self::ProgramKeeps => "the program of frm.purge.polprog keeps it",
+            Self::ProgramEnds(text) => {
+                return write!(f, "the program of frm.purge.polprog has ended the purge: {text}");
             }
             Self::ClientAttributes => "it has attributes of clients, which mass storage does not have",
             Self::InHold => "it was accessed within the hold time",

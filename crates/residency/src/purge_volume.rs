@@ -145,9 +145,10 @@ impl VolumePurge {
             _ => {}
         }
         // The same holds for all other files.
-        if self.catalog_failures == CATALOG_FAILURES_MAX || *reason == KeptReason::NoLeases {
+        let is_last = matches!(reason, KeptReason::NoLeases | KeptReason::ProgramEnds(_));
+        if self.catalog_failures == CATALOG_FAILURES_MAX || is_last {
             let export = self.volume.export.shown();
-            tracing::warn!(%export, %reason, "the purge of this file system ends, because all its files stay");
+            tracing::warn!(%export, %reason, "the purge of this file system ends, because all other files stay");
             self.has_failed = true;
         }
     }

@@ -4,8 +4,8 @@
 
 use base::LogicalPath;
 use residency::{
-    CopyFailure, FailureReason, FreeSpaceMark, KeptReason, PathResidency, PurgePolicy, Purger, RemoteCatalog,
-    RemoteStatus, ResidencyEvents, ResidencyPaths,
+    CopyFailure, FailureReason, FreeSpaceMark, KeptReason, PathResidency, PolicyProgram, PurgePolicy, Purger,
+    RemoteCatalog, RemoteStatus, ResidencyEvents, ResidencyPaths,
 };
 use rustix::fs::{Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
@@ -109,6 +109,8 @@ impl Disk {
             catalog: None,
             policy: PurgePolicy { low: high, high, hold: 100 },
             stop_file: Some(self.stop_file()),
+            program: None,
+            directory_hold: None,
         }
     }
 
@@ -391,4 +393,60 @@ fn a_purge_ends_when_mass_storage_cannot_be_asked() {
     let outcome = purger.purge();
     assert_eq!((outcome.files, outcome.short), (0, vec![path("/")]));
     assert_eq!(catalog.0.load(Ordering::Relaxed), 5);
+}
+
+/// Returns a program of the shell for the files of a purge.
+fn policy_program(script: &str) -> Option<PolicyProgram> {
+    let arguments = ["-c", script].map(str::to_owned).to_vec();
+    Some(PolicyProgram::new("/bin/sh".into(), arguments, vec!["fname".to_owned()]))
+}
+
+#[test]
+fn a_program_of_the_site_selects_the_files() {
+    let disk = Disk::new();
+    for (age, name) in ["/oldest", "/keep", "/last", "/never"].into_iter().enumerate() {
+        disk.copied(name, i64::try_from(age).unwrap());
+    }
+    let script = "while read n; do case $n in keep) echo n;; last) echo a;; *) echo y;; esac; done";
+    let purger = Purger { program: policy_program(script), ..disk.purger(100) };
+    assert_eq!(purger.purge().files, 1);
+    assert_eq!(disk.names(), ["keep", "last", "never"]);
+    // An administrator does not ask it.
+    assert_eq!(purger.release(&path("/keep")), Ok(SIZE));
+    // Without an answer nothing goes.
+    let purger = Purger { program: policy_program("exit"), ..disk.purger(100) };
+    assert_eq!(purger.purge().files, 0);
+    assert_eq!(disk.names(), ["last", "never"]);
+}
+
+#[test]
+fn directories_that_are_empty_for_long_are_removed() {
+    let disk = Disk::new();
+    fs::create_dir_all(disk.at("/run/deep")).unwrap();
+    fs::create_dir_all(disk.at("/new")).unwrap();
+    fs::create_dir_all(disk.at("/hot/empty")).unwrap();
+    fs::create_dir_all(disk.at("/filled")).unwrap();
+    disk.copied("/f", 0);
+    fs::write(disk.at("/filled/own"), "x").unwrap();
+    for name in ["/run/deep", "/run", "/hot/empty", "/filled"] {
+        set_times(&disk.at(name), MODIFIED);
+    }
+    let away = disk.root.with_extension("away");
+    fs::create_dir_all(away.join("empty")).unwrap();
+    std::os::unix::fs::symlink(&away, disk.at("/link")).unwrap();
+    set_times(&away.join("empty"), MODIFIED);
+    let purger =
+        |hold| Purger { directory_hold: Some(std::time::Duration::from_secs(hold)), ..disk.purger(100) };
+    let outcome = purger(3600).purge();
+    assert_eq!((outcome.files, outcome.directories), (1, 1));
+    // The one above was changed by that, and is kept for another hold time.
+    assert!(disk.at("/run").exists() && !disk.at("/run/deep").exists());
+    assert_eq!(purger(3600).purge().directories, 0);
+    assert_eq!(purger(0).purge().directories, 2, "run and new");
+    // What is not purged, has something in it, is an export, or is behind a link stays.
+    for name in ["/hot", "/hot/empty", "/filled/own", "/link"] {
+        assert!(disk.at(name).exists(), "{name}");
+    }
+    assert!(away.join("empty").exists());
+    fs::remove_dir_all(away).unwrap();
 }

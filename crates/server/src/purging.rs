@@ -1,11 +1,15 @@
 //! Purges of a running server, beside its queue of transfers.
 
 use crate::error::StartError;
-use crate::residency::{Exports, FileEvents, ServerTransfers, remote_catalog, server_claim, staged_files};
+use crate::residency::{
+    Exports, FileEvents, ServerTransfers, check_program, remote_catalog, server_claim, staged_files,
+};
 use base::Supervisor;
 use config::{Effective, FreeSpaceLimit};
 use logical::Logical;
-use residency::{FreeSpaceMark, PurgePolicy, PurgeThread, PurgeTurn, Purger, ServerClaim, SharedWork};
+use residency::{
+    FreeSpaceMark, PolicyProgram, PurgePolicy, PurgeThread, PurgeTurn, Purger, ServerClaim, SharedWork,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vfs::FileSystem;
@@ -91,6 +95,8 @@ fn purge(
         catalog: remote_catalog(effective)?,
         stop_file: Some(effective.transfer_directory().join(STOP_FILE)),
         policy,
+        program: policy_program(effective).map_err(StartError::Residency)?,
+        directory_hold: effective.residency.purge_directories.value,
     };
     let claim = server_claim(effective, SharedWork::Purges)?;
     let directory = effective.transfer_directory();
@@ -108,6 +114,18 @@ pub(crate) fn purge_policy(rule: &config::PurgeRule) -> Option<PurgePolicy> {
         FreeSpaceLimit::Bytes(bytes) => FreeSpaceMark::Bytes(bytes),
     };
     Some(PurgePolicy { low: limit(low), high: limit(high), hold: rule.hold.as_secs() })
+}
+
+/// Returns the program that selects files, after a check that it can be run, if the policy asks one.
+pub(crate) fn policy_program(effective: &Effective) -> Result<Option<PolicyProgram>, String> {
+    let program = effective.residency.purge_program.value.as_ref();
+    let Some(config::PurgeProgram { command, variables }) =
+        program.filter(|_| effective.residency.purge.asks_program)
+    else {
+        return Ok(None);
+    };
+    check_program(&command.path)?;
+    Ok(Some(PolicyProgram::new(command.path.clone(), command.arguments.clone(), variables.clone())))
 }
 
 /// Returns the right to purge now. A directory that cannot be used gives none.

@@ -199,11 +199,14 @@ pub(crate) async fn end(transfers: Option<ServerTransfers>) {
 }
 
 /// Checks that a program exists and can be executed.
-fn check_program(path: &Path) -> Result<(), String> {
+pub(crate) fn check_program(path: &Path) -> Result<(), String> {
     use rustix::fs::{Access, access};
     access(path, Access::EXEC_OK).map_err(|error| {
         let reason = base::errno_text(&error.into());
-        format!("cannot run {}: {reason}; correct frm.xfr.copycmd or oss.rsscmd", path.display())
+        format!(
+            "cannot run {}: {reason}; correct frm.xfr.copycmd, oss.rsscmd or frm.purge.polprog",
+            path.display()
+        )
     })
 }
 

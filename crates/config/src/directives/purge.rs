@@ -4,7 +4,7 @@ use super::arguments::Arguments;
 use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::shared::option_not_yet;
-use crate::effective::{FreeSpaceLimit, PurgeRule};
+use crate::effective::{CopyProgram, FreeSpaceLimit, PurgeProgram, PurgeRule};
 use crate::language::DirectiveToken;
 use crate::values::{self, TIME_MAX, between, from};
 use std::time::Duration;
@@ -12,8 +12,16 @@ use std::time::Duration;
 /// The part of the lower limit that the upper one is above it, if only the lower one is given.
 const MORE_DIVISOR: u64 = 5;
 
+/// The values of a file that a program can get, and how many of them.
+const VARIABLES: [&str; 10] =
+    ["atime", "ctime", "fname", "fsize", "fspace", "mtime", "pfn", "sname", "tspace", "usage"];
+const VARIABLES_MAX: usize = 8;
+
 /// Reads `frm.purge.policy`.
 pub(super) fn policy(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    if arguments.take("=").is_some() {
+        return program(arguments, draft);
+    }
     let space = arguments.need("purge space")?;
     let is_public = space.text == "public";
     if !is_public && space.text != "*" {
@@ -21,7 +29,7 @@ pub(super) fn policy(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Re
         while arguments.next().is_some() {}
         return Ok(());
     }
-    let mut rule = PurgeRule { is_public, ..*draft.effective.residency.purge };
+    let mut rule = PurgeRule { is_public, asks_program: false, ..*draft.effective.residency.purge };
     let first = arguments.need("purge minfree")?;
     rule.free = match first.text.as_str() {
         "nopurge" => None,
@@ -32,11 +40,11 @@ pub(super) fn policy(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Re
         match token.text.as_str() {
             "hold" if arguments.take("forever").is_some() => rule.free = None,
             "hold" => rule.hold = arguments.time("purge hold", between(0, TIME_MAX))?,
-            "polprog" => {
-                option_not_yet(arguments, token, draft);
-                // The program might keep files that would go without it.
-                rule.free = None;
+            "polprog" if draft.effective.residency.purge_program.is_none() => {
+                let what = "there is no frm.purge.polprog before it";
+                return Err(DirectiveFault::at(token, what, "the program first"));
             }
+            "polprog" => rule.asks_program = true,
             _ => return Err(arguments.invalid(token, "purge option")),
         }
     }
@@ -44,6 +52,51 @@ pub(super) fn policy(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Re
     if is_public || !draft.effective.residency.purge.is_public {
         draft.effective.residency.purge.set(rule, arguments.origin());
     }
+    Ok(())
+}
+
+/// Reads `frm.purge.polprog`: names of values, and a program behind `|`.
+pub(super) fn program(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let mut variables = Vec::new();
+    let path = loop {
+        let token = arguments.need("polprog program")?;
+        if let Some(path) = token.text.strip_prefix('|') {
+            break match path.is_empty() {
+                true => values::path(arguments.need("polprog program")?, "polprog program")?,
+                false => path.to_owned(),
+            };
+        }
+        if !VARIABLES.contains(&token.text.as_str()) || variables.len() == VARIABLES_MAX {
+            return Err(arguments.invalid(token, "polprog variable, or program behind |"));
+        }
+        variables.push(token.text.clone());
+    };
+    if !path.starts_with('/') {
+        return Err(DirectiveFault::at(arguments.name, "the program has no absolute path", "|/path"));
+    }
+    let mut rest = Vec::new();
+    while let Some(token) = arguments.next() {
+        rest.push(token.text.clone());
+    }
+    let program = PurgeProgram { command: CopyProgram { path: path.into(), arguments: rest }, variables };
+    draft.effective.residency.purge_program.set(Some(program), arguments.origin());
+    Ok(())
+}
+
+/// Reads `frm.purge.dirhold`.
+pub(super) fn directories(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    let hold = match arguments.peek() {
+        Some("forever" | "-1") => {
+            arguments.next();
+            None
+        }
+        _ => Some(arguments.time("purge dirhold", between(0, TIME_MAX))?),
+    };
+    draft.finish(arguments);
+    draft.effective.residency.purge_directories.set(hold, arguments.origin());
     Ok(())
 }
 

@@ -82,17 +82,29 @@ pub(super) const SECTION: Section = Section {
                system, and ends when `maxfree` is. Both are percentages or sizes. Without `maxfree` it is 1 percent more, \
                or a fifth. A file stays for the time of `hold` after its last access, which is 20h if it is missing. \
                `public` has precedence over `*`. Without this directive nothing is purged. \
-               Files in other spaces are not purged. `polprog` is not in force yet, and ends all purges.",
+               Files in other spaces are not purged. `polprog` asks the program of frm.purge.polprog, which has to \
+               come before it, for each file.",
         )
         .example("* 10% 20% hold 10h"),
-        Directive::not_yet(&["frm.purge.polprog"], UsageFrequency::Common, "program arguments")
-            .default("none")
-            .help("Program that selects files to purge.")
-            .example("/usr/bin/polprog"),
-        Directive::not_yet(&["frm.purge.dirhold"], UsageFrequency::Common, "time")
-            .default("40h")
-            .help("Time for which an empty directory is kept.")
-            .example("10h"),
+        Directive::new(
+            &["frm.purge.polprog"],
+            UsageFrequency::Common,
+            "[variables] |program [arguments]",
+            purge::program,
+        )
+        .default("none")
+        .help(
+            "Program that selects the files to purge, for policies with `polprog`. It is started once, gets a line with \
+               these values for each file that may go (by default sname pfn fsize atime mtime), and answers with a line: \
+               y purges it, n keeps it, and anything else ends the purge, as do its end and no answer within 60 s.",
+        )
+        .executes(|effective| effective.residency.purge_program.is_some())
+        .example("pfn fsize |/usr/bin/polprog"),
+        Directive::new(&["frm.purge.dirhold"], UsageFrequency::Common, "{time | forever}", purge::directories)
+            .default("forever")
+            .help("Time for which an empty directory of an export with `purge` is kept. A purge removes older ones, \
+                   except exports themselves.")
+            .example("40h"),
         Directive::new(&["frm.purge.waittime"], UsageFrequency::Common, "time", purge::interval)
             .default("600s")
             .help("Interval between two purges.")

@@ -64,8 +64,8 @@ pub use proxy::{
     CacheSpace, CacheValues, OriginOption, OriginPermit, ProxyOrigin, ProxyServer, ProxySettings,
 };
 pub use residency::{
-    COPY_SLOTS_MAX, CopySlots, FreeSpaceLimit, PurgeRule, ResidencyConfig, STAGE_PLACES_MAX, StageProgram,
-    StageShare,
+    COPY_SLOTS_MAX, CopySlots, FreeSpaceLimit, PurgeProgram, PurgeRule, ResidencyConfig, STAGE_PLACES_MAX,
+    StageProgram, StageShare,
 };
 pub use security::{
     AUTH_PROTOCOLS_MAX, AuthBinding, AuthProtocol, EntityProgram, KRB5_TICKET_FILE, Krb5Options,

@@ -58,6 +58,17 @@ pub struct PurgeRule {
     pub hold: Duration,
     /// The rule is that of the space `public`, and not of all.
     pub is_public: bool,
+    /// The program of `frm.purge.polprog` is asked for each file.
+    pub asks_program: bool,
+}
+
+/// `frm.purge.polprog`: the program that selects files.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PurgeProgram {
+    /// The program and its arguments.
+    pub command: CopyProgram,
+    /// The names of the values that it gets; none for those of XRootD.
+    pub variables: Vec<String>,
 }
 
 /// Values for `residency`.
@@ -91,6 +102,10 @@ pub struct ResidencyConfig {
     pub purge: Setting<PurgeRule>,
     /// `frm.purge.waittime`: interval between two purges.
     pub purge_interval: Setting<Duration>,
+    /// `frm.purge.polprog`.
+    pub purge_program: Setting<Option<PurgeProgram>>,
+    /// `frm.purge.dirhold`: time after which empty directories are removed; `None`: never.
+    pub purge_directories: Setting<Option<Duration>>,
 }
 
 impl ResidencyConfig {
@@ -128,8 +143,11 @@ impl Default for ResidencyConfig {
                 free: None,
                 hold: Duration::from_secs(20 * 3600),
                 is_public: false,
+                asks_program: false,
             }),
             purge_interval: Setting::default_of(Duration::from_secs(600)),
+            purge_program: Setting::default_of(None),
+            purge_directories: Setting::default_of(None),
         }
     }
 }

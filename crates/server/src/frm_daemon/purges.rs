@@ -3,7 +3,7 @@
 use super::configured_paths::{ConfiguredPaths, NoEvents};
 use super::{DaemonEnd, DaemonParts, open_tree};
 use crate::error::StartError;
-use crate::purging::{STOP_FILE, purge_policy, turn};
+use crate::purging::{STOP_FILE, policy_program, purge_policy, turn};
 use crate::residency::remote_catalog;
 use base::LogicalPath;
 use config::Effective;
@@ -13,6 +13,7 @@ use residency::{
 };
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The policy without `frm.purge.policy`, which is that of XRootD's program.
@@ -67,9 +68,7 @@ fn policy(effective: &Effective, order: Option<PurgeOrder>) -> Result<PurgePolic
     let Some(order) = order else {
         return match configured {
             Some(policy) => Ok(policy),
-            None => fail(
-                "frm.purge.policy purges nothing (nopurge, hold forever, or a polprog, which is not in force)",
-            ),
+            None => fail("frm.purge.policy purges nothing (nopurge, or hold forever)"),
         };
     };
     let mark = match order.free {
@@ -113,6 +112,8 @@ fn purger(effective: &Effective, options: &PurgeOptions) -> Result<Purger, Start
         catalog: remote_catalog(effective)?,
         stop_file: Some(effective.transfer_directory().join(STOP_FILE)),
         policy: policy(effective, options.order)?,
+        program: policy_program(effective).map_err(StartError::Residency)?,
+        directory_hold: effective.residency.purge_directories.value,
     })
 }
 
@@ -140,7 +141,15 @@ pub(super) async fn run(
     let interval = options.interval.unwrap_or(effective.residency.purge_interval.value);
     let for_server = claim.server_probe().map_err(|error| StartError::Residency(error.to_string()))?;
     // A server that purges has precedence.
-    let take = move || if for_server() { None } else { turn(&directory) };
+    let stands_by = AtomicBool::new(false);
+    let take = move || {
+        let is_for_server = for_server();
+        if is_for_server && !stands_by.swap(is_for_server, Ordering::Relaxed) {
+            tracing::info!("standing by: a server purges");
+        }
+        stands_by.store(is_for_server, Ordering::Relaxed);
+        if is_for_server { None } else { turn(&directory) }
+    };
     let _thread = PurgeThread::start(purger, interval, Box::new(take))
         .map_err(|source| StartError::System { what: "the thread of purges", source })?;
     while !parts.signals.is_end(&parts.log).await {}
@@ -197,7 +206,8 @@ fn purge_once(purger: &Purger, _turn: PurgeTurn) {
     for export in &outcome.short {
         tracing::warn!(export = %export.shown(), "the file system has too little free space, and no further file may be purged");
     }
-    tracing::info!(files = outcome.files, bytes = outcome.bytes, "Purge cycle ended.");
+    let (files, bytes, directories) = (outcome.files, outcome.bytes, outcome.directories);
+    tracing::info!(files, bytes, directories, "Purge cycle ended.");
 }
 
 /// Reports which files may go.
