@@ -51,7 +51,7 @@ pub struct PolicyProgram {
     arguments: Vec<String>,
     variables: Vec<String>,
     time: Duration,
-    running: Mutex<Option<RunningProgram>>,
+    running: Mutex<Option<PolicyProcess>>,
 }
 
 /// The values of XRootD without a choice, in their order.
@@ -86,9 +86,9 @@ impl PolicyProgram {
         }
     }
 
-    fn started<'p>(&self, running: &'p mut Option<RunningProgram>) -> io::Result<&'p mut RunningProgram> {
+    fn started<'p>(&self, running: &'p mut Option<PolicyProcess>) -> io::Result<&'p mut PolicyProcess> {
         if running.is_none() {
-            *running = Some(RunningProgram::start(&self.program, &self.arguments)?);
+            *running = Some(PolicyProcess::start(&self.program, &self.arguments)?);
         }
         running.as_mut().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -125,13 +125,13 @@ impl PolicyProgram {
 }
 
 /// A program that runs. It is ended with all processes that it has started when this is dropped.
-struct RunningProgram {
+struct PolicyProcess {
     child: Child,
     /// What was read behind the last answer.
     rest: Vec<u8>,
 }
 
-impl RunningProgram {
+impl PolicyProcess {
     fn start(program: &PathBuf, arguments: &[String]) -> io::Result<Self> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
@@ -177,7 +177,7 @@ impl RunningProgram {
     }
 }
 
-impl Drop for RunningProgram {
+impl Drop for PolicyProcess {
     fn drop(&mut self) {
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             kill_process_group(group, Signal::KILL).ok();

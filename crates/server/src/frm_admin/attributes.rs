@@ -2,7 +2,7 @@
 
 use super::tree::{FileChange, NeededAttribute};
 use super::words::{CommandOption, CommandWords, GivenOptions};
-use super::{CommandRun, FrmAdmin, Step, counted, error_text, pin_time};
+use super::{CommandRun, CommandStep, FrmAdmin, counted, error_text, pin_time};
 use base::LogicalPath;
 use rustix::fs::FileType;
 use std::io;
@@ -127,7 +127,7 @@ impl CommandRun<'_> {
         &mut self,
         words: &mut CommandWords<'_>,
         (name, known): (&str, &[CommandOption]),
-    ) -> Step<GivenOptions> {
+    ) -> CommandStep<GivenOptions> {
         let options = self.options(words, known)?;
         if words.is_empty() { self.refuse(format!("{name} lfn not specified.")) } else { Ok(options) }
     }
@@ -137,7 +137,7 @@ impl CommandRun<'_> {
         &mut self,
         words: &mut CommandWords<'_>,
         known: &[CommandOption],
-    ) -> Step<GivenOptions> {
+    ) -> CommandStep<GivenOptions> {
         match words.options(known) {
             Ok(options) => Ok(options),
             Err(text) => self.refuse(text),
@@ -145,7 +145,7 @@ impl CommandRun<'_> {
     }
 
     /// `mark`: makes files ones that mass storage has or does not have.
-    pub(super) fn mark(&mut self, words: &mut CommandWords<'_>) -> Step {
+    pub(super) fn mark(&mut self, words: &mut CommandWords<'_>) -> CommandStep {
         let options = self.options_of_change(words, ("mark", &MARK_OPTIONS))?;
         let (is_purgeable, is_forced) = (options.has("purgeable"), options.has("force"));
         let mut change = FileChange {
@@ -166,7 +166,7 @@ impl CommandRun<'_> {
     }
 
     /// `pin`: keeps files on disk, or ends that.
-    pub(super) fn pin(&mut self, words: &mut CommandWords<'_>) -> Step {
+    pub(super) fn pin(&mut self, words: &mut CommandWords<'_>) -> CommandStep {
         let options = self.options_of_change(words, ("pin", &PIN_OPTIONS))?;
         let pin = match options.value("keep").map(|text| pin_time::parse(text, now())).transpose() {
             Ok(pin) => pin.flatten(),
@@ -201,7 +201,7 @@ impl CommandRun<'_> {
     }
 
     /// `mmap`: sets the attribute by which XRootD keeps files in memory.
-    pub(super) fn map_in_memory(&mut self, words: &mut CommandWords<'_>) -> Step {
+    pub(super) fn map_in_memory(&mut self, words: &mut CommandWords<'_>) -> CommandStep {
         let options = self.options_of_change(words, ("mmap", &MAP_OPTIONS))?;
         let flag = |name, flag| if options.has(name) { flag } else { 0 };
         let mut value = [0; MEMORY_BYTES];
@@ -229,7 +229,7 @@ impl CommandRun<'_> {
     }
 
     /// `makelf`: creates the lock files of old tools.
-    pub(super) fn make_lock_files(&mut self, words: &mut CommandWords<'_>) -> Step {
+    pub(super) fn make_lock_files(&mut self, words: &mut CommandWords<'_>) -> CommandStep {
         let options = self.options_of_change(words, ("makelf", &LOCK_OPTIONS))?;
         let owner = match options.value("owner").map(owner).transpose() {
             Ok(owner) => owner.unwrap_or_default(),

@@ -4,7 +4,7 @@ use super::console::Preferred;
 use super::find::copied;
 use super::tree::FoundName;
 use super::words::{CommandOption, CommandWords, GivenOptions};
-use super::{CommandRun, FrmAdmin, Step, counted, error_text, shown_bytes};
+use super::{CommandRun, CommandStep, FrmAdmin, counted, error_text, shown_bytes};
 use base::LogicalPath;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -48,7 +48,7 @@ impl FrmAdmin {
 
 impl CommandRun<'_> {
     /// `audit {names DIRECTORY | space NAME[:PARTITION] | usage [NAME]}`.
-    pub(super) fn audit(&mut self, words: &mut CommandWords<'_>) -> Step {
+    pub(super) fn audit(&mut self, words: &mut CommandWords<'_>) -> CommandStep {
         let options = self.options(words, &OPTIONS)?;
         let Some(kind) = words.text() else { return self.refuse("audit type not specified.") };
         let mut audit = Audit { options, ..Audit::default() };
@@ -78,7 +78,7 @@ impl CommandRun<'_> {
     }
 
     /// Asks whether a problem is to be repaired, if the administrator wants repairs at all.
-    fn may_fix(&mut self, audit: &Audit, question: &str, preferred: Preferred) -> Step<bool> {
+    fn may_fix(&mut self, audit: &Audit, question: &str, preferred: Preferred) -> CommandStep<bool> {
         match (audit.options.has("fix"), audit.options.has("force")) {
             (false, _) => Ok(false),
             (true, true) => Ok(true),
@@ -97,7 +97,7 @@ impl CommandRun<'_> {
         }
     }
 
-    fn audit_name(&mut self, found: FoundName<'_>, audit: &mut Audit) -> Step {
+    fn audit_name(&mut self, found: FoundName<'_>, audit: &mut Audit) -> CommandStep {
         let (path, local) = (found.path, self.admin.shown_local(found.path));
         if let Err(error) = &found.status {
             return self.audit_broken_link(&found, error, audit);
@@ -130,7 +130,12 @@ impl CommandRun<'_> {
         Ok(())
     }
 
-    fn audit_broken_link(&mut self, found: &FoundName<'_>, error: &io::Error, audit: &mut Audit) -> Step {
+    fn audit_broken_link(
+        &mut self,
+        found: &FoundName<'_>,
+        error: &io::Error,
+        audit: &mut Audit,
+    ) -> CommandStep {
         let (path, local) = (found.path, self.admin.shown_local(found.path));
         let target = self.admin.posix.link_target(path).ok().flatten();
         let Some(target) = target.filter(|_| storage::is_missing(error)) else {
@@ -153,7 +158,7 @@ impl CommandRun<'_> {
         Ok(())
     }
 
-    fn audit_copy_time(&mut self, path: &LogicalPath, local: &str, audit: &mut Audit) -> Step {
+    fn audit_copy_time(&mut self, path: &LogicalPath, local: &str, audit: &mut Audit) -> CommandStep {
         audit.problems += 1;
         self.message(format!("No copy time for: {local}"));
         if self.may_fix(audit, "Set copy time?", Preferred::Yes)? {
@@ -176,7 +181,7 @@ impl CommandRun<'_> {
         path: &LogicalPath,
         value: Option<Vec<u8>>,
         audit: &mut Audit,
-    ) -> Step {
+    ) -> CommandStep {
         let name = self.admin.local_path(path);
         let local = self.admin.shown_local(path);
         match &value {
@@ -196,7 +201,7 @@ impl CommandRun<'_> {
         Ok(())
     }
 
-    fn audit_space(&mut self, word: &[u8], mut audit: Audit) -> Step {
+    fn audit_space(&mut self, word: &[u8], mut audit: Audit) -> CommandStep {
         let shown = shown_bytes(word);
         let (space, begin) = match word.iter().position(|byte| *byte == b':') {
             Some(at) => (word.get(..at), word.get(at + 1..).unwrap_or_default()),
@@ -237,7 +242,7 @@ impl CommandRun<'_> {
 
     /// Reports whether a data file has a name, at the end. One without any trace of a name counts as if it had
     /// one, as with XRootD: nobody knows whether it is a file of a client.
-    fn audit_data_file(&mut self, file: &SpaceDataFile, audit: &mut Audit) -> Step<bool> {
+    fn audit_data_file(&mut self, file: &SpaceDataFile, audit: &mut Audit) -> CommandStep<bool> {
         let shown = |path: &Path| shown_bytes(path.as_os_str().as_bytes());
         let Some(name) = &file.name else {
             audit.problems += 1;
@@ -276,7 +281,7 @@ impl CommandRun<'_> {
     }
 
     /// Compares the usage of spaces with the sizes of their files.
-    fn audit_usage(&mut self, wanted: Option<String>, audit: &Audit) -> Step {
+    fn audit_usage(&mut self, wanted: Option<String>, audit: &Audit) -> CommandStep {
         let mut spaces: Vec<String> =
             self.admin.posix.partitions().into_iter().map(|(space, _)| space).collect();
         spaces.dedup();
@@ -295,7 +300,7 @@ impl CommandRun<'_> {
         Ok(())
     }
 
-    fn audit_usage_of(&mut self, space: &str, audit: &Audit) -> Step {
+    fn audit_usage_of(&mut self, space: &str, audit: &Audit) -> CommandStep {
         let (mut files, mut actual) = (0, 0u64);
         let mut count = |file: SpaceDataFile| {
             files += 1;

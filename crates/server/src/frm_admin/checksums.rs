@@ -1,7 +1,7 @@
 //! `chksum`: the stored checksums of files.
 
 use super::words::{CommandOption, CommandWords, parse_path};
-use super::{CommandRun, FrmAdmin, Step, attributes, error_text};
+use super::{CommandRun, CommandStep, FrmAdmin, attributes, error_text};
 use base::LogicalPath;
 use digest::{Algorithm, Checksum, ChecksumRecord, RunningChecksum};
 use std::ffi::OsStr;
@@ -77,7 +77,7 @@ impl FrmAdmin {
 
 impl CommandRun<'_> {
     /// `chksum {calc | ls | set VALUE | unset | ver VALUE} FILE`.
-    pub(super) fn checksum(&mut self, words: &mut CommandWords<'_>) -> Step {
+    pub(super) fn checksum(&mut self, words: &mut CommandWords<'_>) -> CommandStep {
         let options = self.options(words, &OPTIONS)?;
         let chosen = options.value("type");
         let configured = self.admin.effective.protocol.checksums.offered.first().map(|kind| kind.name());
@@ -121,14 +121,14 @@ impl CommandRun<'_> {
         Ok(())
     }
 
-    fn parsed(&mut self, word: &[u8]) -> Step<LogicalPath> {
+    fn parsed(&mut self, word: &[u8]) -> CommandStep<LogicalPath> {
         match parse_path(word) {
             Ok(path) => Ok(path),
             Err(text) => self.refuse(text),
         }
     }
 
-    fn path_of_local(&mut self, word: &[u8]) -> Step<LogicalPath> {
+    fn path_of_local(&mut self, word: &[u8]) -> CommandStep<LogicalPath> {
         let local = Path::new(OsStr::from_bytes(word));
         match self.admin.logical_path(local) {
             Some(path) => Ok(path),

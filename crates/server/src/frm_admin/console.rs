@@ -1,6 +1,6 @@
 //! Where the messages of a command go, and where its answers come from.
 
-use super::{CommandEnd, CommandRun, PROGRAM, Step};
+use super::{CommandEnd, CommandRun, CommandStep, PROGRAM};
 
 /// The input and output of commands.
 pub trait FrmConsole {
@@ -23,7 +23,7 @@ pub(super) enum Preferred {
 impl CommandRun<'_> {
     /// Asks whether to do something. Without any answer, nothing is done. The error is an abort of the command
     /// `name`.
-    pub(super) fn confirm(&mut self, question: &str, preferred: Preferred, name: &str) -> Step<bool> {
+    pub(super) fn confirm(&mut self, question: &str, preferred: Preferred, name: &str) -> CommandStep<bool> {
         let offered = match preferred {
             Preferred::No => "(n | y | a): ",
             Preferred::Yes => "(y | n | a): ",

@@ -3,7 +3,7 @@
 use super::attributes::{MEMORY_ATTRIBUTE, now, shown_memory};
 use super::tree::{FAIL_SUFFIX, FoundName};
 use super::words::{CommandOption, CommandWords};
-use super::{CommandRun, Step, counted, error_text, pin_time};
+use super::{CommandRun, CommandStep, counted, error_text, pin_time};
 use digest::{Algorithm, ChecksumRecord};
 use std::io;
 use storage::{Backend as _, COPY_TIME_ATTRIBUTE, CopyTime, FilePin, PIN_ATTRIBUTE};
@@ -12,7 +12,7 @@ const OPTIONS: [CommandOption; 1] = [CommandOption::switch("recursive")];
 
 /// What is looked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Wanted {
+enum FindTarget {
     /// What a failed copy left.
     Failures,
     /// To be kept in memory.
@@ -27,15 +27,15 @@ enum Wanted {
 }
 
 /// Names of what is looked for, with the length of the shortest abbreviation.
-const NAMES: [(&str, usize, Wanted); 5] = [
-    ("failfiles", 4, Wanted::Failures),
-    ("mmapped", 4, Wanted::Mapped),
-    ("nolkfiles", 4, Wanted::WithoutLockFile),
-    ("pinned", 3, Wanted::Pinned),
-    ("unmigrated", 5, Wanted::Unmigrated),
+const NAMES: [(&str, usize, FindTarget); 5] = [
+    ("failfiles", 4, FindTarget::Failures),
+    ("mmapped", 4, FindTarget::Mapped),
+    ("nolkfiles", 4, FindTarget::WithoutLockFile),
+    ("pinned", 3, FindTarget::Pinned),
+    ("unmigrated", 5, FindTarget::Unmigrated),
 ];
 
-impl Wanted {
+impl FindTarget {
     /// Returns the line at the end.
     fn summary(self, number: u64) -> String {
         let found = |one, many| format!("{} found", counted(number, one, many));
@@ -52,14 +52,14 @@ impl Wanted {
 
 impl CommandRun<'_> {
     /// `find [-r] WHAT DIRECTORY…`.
-    pub(super) fn find(&mut self, words: &mut CommandWords<'_>) -> Step {
+    pub(super) fn find(&mut self, words: &mut CommandWords<'_>) -> CommandStep {
         let is_recursive = self.options(words, &OPTIONS)?.has("recursive");
         let Some(what) = words.text() else { return self.refuse("find type not specified.") };
         let wanted = match what.as_str() {
             "nochksum" => {
                 let Some(kind) = words.text() else { return self.refuse("find target not specified.") };
                 match Algorithm::from_name(&kind) {
-                    Some(algorithm) => Wanted::WithoutChecksum(algorithm),
+                    Some(algorithm) => FindTarget::WithoutChecksum(algorithm),
                     None => return self.refuse(format!("{kind} checksum is not supported.")),
                 }
             }
@@ -89,7 +89,7 @@ impl CommandRun<'_> {
                 Ok(())
             };
             match wanted {
-                Wanted::Failures => self.walk_all(&word.path, is_recursive, &mut visit)?,
+                FindTarget::Failures => self.walk_all(&word.path, is_recursive, &mut visit)?,
                 _ => self.walk(&word.path, is_recursive, &mut visit)?,
             }
             match self.next_path(words)? {
@@ -102,10 +102,10 @@ impl CommandRun<'_> {
     }
 
     /// Returns the line for a file if it is one of those that are looked for.
-    fn finding(&self, wanted: Wanted, found: &FoundName<'_>) -> io::Result<Option<String>> {
+    fn finding(&self, wanted: FindTarget, found: &FoundName<'_>) -> io::Result<Option<String>> {
         let (admin, path) = (self.admin, found.path);
         let local = admin.shown_local(path);
-        if wanted == Wanted::Failures {
+        if wanted == FindTarget::Failures {
             return Ok(path.as_bytes().ends_with(FAIL_SUFFIX).then_some(local));
         }
         let status = match &found.status {
@@ -113,12 +113,12 @@ impl CommandRun<'_> {
             Err(error) => return Err(copied(error)),
         };
         Ok(match wanted {
-            Wanted::Failures => None,
-            Wanted::Mapped => {
+            FindTarget::Failures => None,
+            FindTarget::Mapped => {
                 let value = admin.attribute(path, MEMORY_ATTRIBUTE)?;
                 value.and_then(|value| shown_memory(&value)).map(|options| format!("mmap {options}{local}"))
             }
-            Wanted::WithoutChecksum(algorithm) => {
+            FindTarget::WithoutChecksum(algorithm) => {
                 let value = admin.attribute(path, &ChecksumRecord::attribute(algorithm))?;
                 let record = value.and_then(|value| ChecksumRecord::decode(&value));
                 let is_valid = record.is_some_and(|record| {
@@ -126,17 +126,17 @@ impl CommandRun<'_> {
                 });
                 (!is_valid).then(|| format!("Missing {algorithm} {local}"))
             }
-            Wanted::WithoutLockFile => {
+            FindTarget::WithoutLockFile => {
                 let lock = base::LogicalPath::parse(&[path.as_bytes(), b".lock"].concat());
                 let has_lock = lock.is_ok_and(|lock| admin.posix.has_name(&lock).unwrap_or(false));
                 (!has_lock).then_some(local)
             }
-            Wanted::Pinned => {
+            FindTarget::Pinned => {
                 let pin = admin.attribute(path, PIN_ATTRIBUTE)?.and_then(|value| FilePin::decode(&value));
                 let time = pin.and_then(|pin| pin_time::shown(pin, now()));
                 time.map(|time| format!("pin -k {time} {local}"))
             }
-            Wanted::Unmigrated => match admin.attribute(path, COPY_TIME_ATTRIBUTE)? {
+            FindTarget::Unmigrated => match admin.attribute(path, COPY_TIME_ATTRIBUTE)? {
                 None => Some(format!("Unmigrated; no copy time: {local}")),
                 Some(value) => {
                     let time = CopyTime::decode(&value);

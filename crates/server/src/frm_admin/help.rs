@@ -1,7 +1,7 @@
 //! The texts of `help`.
 
 use super::words::CommandWords;
-use super::{CommandEnd, CommandRun, Step};
+use super::{CommandEnd, CommandRun, CommandStep};
 
 /// What all commands are.
 const USAGE: &str = "Usage: [help] {audit | chksum | exit | f[ind] | makelf | mark | mmap | mv | pin | q[uery] | quit | reloc | rm} ...";
@@ -50,7 +50,7 @@ const COMMANDS: [(&str, &str); 11] = [
 
 impl CommandRun<'_> {
     /// `help [COMMAND]`.
-    pub(super) fn help(&mut self, words: &mut CommandWords<'_>) -> Step {
+    pub(super) fn help(&mut self, words: &mut CommandWords<'_>) -> CommandStep {
         let command = words.text();
         let long = match command.as_deref() {
             Some("f") => "find",

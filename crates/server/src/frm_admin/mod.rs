@@ -71,7 +71,7 @@ struct CommandRun<'a> {
 struct CommandEnd;
 
 /// The result of a step of a command.
-type Step<T = ()> = Result<T, CommandEnd>;
+type CommandStep<T = ()> = Result<T, CommandEnd>;
 
 impl FrmAdmin {
     /// Opens the tree of a configuration. The error names what cannot be used.
@@ -158,7 +158,7 @@ impl CommandRun<'_> {
     }
 
     /// Reports a failure that ends the command.
-    fn refuse<T>(&mut self, text: impl AsRef<str>) -> Step<T> {
+    fn refuse<T>(&mut self, text: impl AsRef<str>) -> CommandStep<T> {
         self.fail(text);
         Err(CommandEnd)
     }

@@ -3,7 +3,7 @@
 use super::console::Preferred;
 use super::tree::is_directory;
 use super::words::{CommandOption, CommandWords, PathWord};
-use super::{CommandRun, FrmAdmin, Step, counted, error_text, shown_bytes};
+use super::{CommandRun, CommandStep, FrmAdmin, counted, error_text, shown_bytes};
 use base::LogicalPath;
 use rustix::io::Errno;
 use std::io;
@@ -23,7 +23,7 @@ const NAMES_AT_ONCE: usize = 512;
 const DEPTH_MAX: u32 = 512;
 
 /// The state of a removal.
-struct Removal {
+struct RemovalCount {
     echoes: bool,
     files: u64,
     directories: u64,
@@ -58,7 +58,7 @@ impl FrmAdmin {
 
 impl CommandRun<'_> {
     /// `mv OLD NEW`.
-    pub(super) fn rename(&mut self, words: &mut CommandWords<'_>) -> Step {
+    pub(super) fn rename(&mut self, words: &mut CommandWords<'_>) -> CommandStep {
         let Some(PathWord { path: from, .. }) = self.next_path(words)? else {
             return self.refuse("mv oldlfn not specified.");
         };
@@ -90,7 +90,7 @@ impl CommandRun<'_> {
     }
 
     /// `reloc FILE SPACE[:PARTITION]`.
-    pub(super) fn relocate(&mut self, words: &mut CommandWords<'_>) -> Step {
+    pub(super) fn relocate(&mut self, words: &mut CommandWords<'_>) -> CommandStep {
         let Some(PathWord { path, .. }) = self.next_path(words)? else {
             return self.refuse("reloc lfn not specified.");
         };
@@ -104,7 +104,7 @@ impl CommandRun<'_> {
     }
 
     /// `rm FILE…`.
-    pub(super) fn remove(&mut self, words: &mut CommandWords<'_>) -> Step {
+    pub(super) fn remove(&mut self, words: &mut CommandWords<'_>) -> CommandStep {
         let options = self.options(words, &REMOVE_OPTIONS)?;
         if options.has("notify") {
             return self
@@ -112,7 +112,7 @@ impl CommandRun<'_> {
         }
         let (is_forced, is_recursive) = (options.has("force"), options.has("recursive"));
         let mut removal =
-            Removal { echoes: options.has("echo"), files: 0, directories: 0, is_complete: true };
+            RemovalCount { echoes: options.has("echo"), files: 0, directories: 0, is_complete: true };
         let Some(mut word) = self.next_path(words)? else { return self.refuse("rm lfn not specified.") };
         let end = loop {
             match self.remove_word(&word, (is_forced, is_recursive), &mut removal) {
@@ -138,8 +138,8 @@ impl CommandRun<'_> {
         &mut self,
         PathWord { path, is_content }: &PathWord,
         (is_forced, is_recursive): (bool, bool),
-        removal: &mut Removal,
-    ) -> Step {
+        removal: &mut RemovalCount,
+    ) -> CommandStep {
         // The last component is not followed: a link to a directory is removed as a link.
         let is_directory = !matches!(self.admin.posix.link_target(path), Ok(Some(_)))
             && self.admin.posix.stat(path).is_ok_and(|status| is_directory(&status));
@@ -171,7 +171,7 @@ impl CommandRun<'_> {
         &mut self,
         directory: &LogicalPath,
         is_recursive: bool,
-        removal: &mut Removal,
+        removal: &mut RemovalCount,
         depth: u32,
     ) {
         loop {
@@ -193,7 +193,7 @@ impl CommandRun<'_> {
         &mut self,
         directory: &LogicalPath,
         is_recursive: bool,
-        removal: &mut Removal,
+        removal: &mut RemovalCount,
         depth: u32,
     ) -> io::Result<()> {
         if depth > DEPTH_MAX {
@@ -222,7 +222,7 @@ impl CommandRun<'_> {
         }
     }
 
-    fn remove_one(&mut self, path: &LogicalPath, removal: &mut Removal) {
+    fn remove_one(&mut self, path: &LogicalPath, removal: &mut RemovalCount) {
         let local = self.admin.shown_local(path);
         match self.admin.posix.remove_file(path) {
             Ok(()) => {
@@ -238,7 +238,7 @@ impl CommandRun<'_> {
         }
     }
 
-    fn remove_directory(&mut self, path: &LogicalPath, removal: &mut Removal) {
+    fn remove_directory(&mut self, path: &LogicalPath, removal: &mut RemovalCount) {
         let local = self.admin.shown_local(path);
         match self.admin.posix.remove_directory(path) {
             Ok(()) => {

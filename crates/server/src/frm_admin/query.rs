@@ -3,7 +3,7 @@
 use super::attributes::now;
 use super::tree::is_directory;
 use super::words::{CommandOption, CommandWords, PathWord, parse_path};
-use super::{CommandRun, Step, error_text, shown_bytes};
+use super::{CommandRun, CommandStep, error_text, shown_bytes};
 use base::LogicalPath;
 use residency::{TransferDirection, TransferEntry};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -17,7 +17,7 @@ pub(crate) const VARIABLES: [&str; 12] =
 
 impl CommandRun<'_> {
     /// `query {pfn | rfn | space | usage | xfrq} …`.
-    pub(super) fn query(&mut self, words: &mut CommandWords<'_>) -> Step {
+    pub(super) fn query(&mut self, words: &mut CommandWords<'_>) -> CommandStep {
         let Some(kind) = words.text() else { return self.refuse("query type not specified.") };
         match kind.as_str() {
             "pfn" => self.query_names(words, false),
@@ -29,7 +29,7 @@ impl CommandRun<'_> {
         }
     }
 
-    fn query_names(&mut self, words: &mut CommandWords<'_>, is_remote: bool) -> Step {
+    fn query_names(&mut self, words: &mut CommandWords<'_>, is_remote: bool) -> CommandStep {
         let mut has_any = false;
         while let Some(word) = words.next() {
             has_any = true;
@@ -51,7 +51,7 @@ impl CommandRun<'_> {
         if has_any { Ok(()) } else { self.refuse("lfn not specified.") }
     }
 
-    fn query_space(&mut self, words: &mut CommandWords<'_>) -> Step {
+    fn query_space(&mut self, words: &mut CommandWords<'_>) -> CommandStep {
         let is_recursive = self.options(words, &SPACE_OPTIONS)?.has("recursive");
         let partitions = self.admin.posix.partitions();
         if partitions.is_empty() {
@@ -72,7 +72,7 @@ impl CommandRun<'_> {
         }
     }
 
-    fn query_space_of(&mut self, PathWord { path, .. }: &PathWord, is_recursive: bool) -> Step {
+    fn query_space_of(&mut self, PathWord { path, .. }: &PathWord, is_recursive: bool) -> CommandStep {
         let line = |run: &Self, path: &LogicalPath| {
             format!("{} {}", run.admin.posix.space_of(path), run.admin.shown_local(path))
         };
@@ -95,7 +95,7 @@ impl CommandRun<'_> {
         }
     }
 
-    fn query_usage(&mut self, wanted: Option<String>) -> Step {
+    fn query_usage(&mut self, wanted: Option<String>) -> CommandStep {
         let entries = match self.admin.posix.usage_entries() {
             Ok(Some(entries)) => entries,
             Ok(None) => return self.refuse("Usage is not being tracked."),
@@ -124,7 +124,7 @@ impl CommandRun<'_> {
         Ok(())
     }
 
-    fn query_queue(&mut self, words: &mut CommandWords<'_>) -> Step {
+    fn query_queue(&mut self, words: &mut CommandWords<'_>) -> CommandStep {
         let mut variables = Vec::new();
         while let Some(name) = words.text() {
             match VARIABLES.iter().find(|known| **known == name) {

@@ -2,7 +2,7 @@
 
 use super::console::Preferred;
 use super::words::{CommandWords, PathWord};
-use super::{CommandRun, FrmAdmin, Step, error_text};
+use super::{CommandRun, CommandStep, FrmAdmin, error_text};
 use base::LogicalPath;
 use config::ExportAttributes;
 use rustix::fs::FileType;
@@ -70,8 +70,8 @@ impl CommandRun<'_> {
         &mut self,
         directory: &LogicalPath,
         is_recursive: bool,
-        visit: &mut dyn FnMut(&mut Self, FoundName<'_>) -> Step,
-    ) -> Step {
+        visit: &mut dyn FnMut(&mut Self, FoundName<'_>) -> CommandStep,
+    ) -> CommandStep {
         self.walk_all(directory, is_recursive, &mut |run, found| {
             if run.admin.is_side_file(found.path) { Ok(()) } else { visit(run, found) }
         })
@@ -82,8 +82,8 @@ impl CommandRun<'_> {
         &mut self,
         directory: &LogicalPath,
         is_recursive: bool,
-        visit: &mut dyn FnMut(&mut Self, FoundName<'_>) -> Step,
-    ) -> Step {
+        visit: &mut dyn FnMut(&mut Self, FoundName<'_>) -> CommandStep,
+    ) -> CommandStep {
         let mut pending = vec![directory.clone()];
         while let Some(directory) = pending.pop() {
             let unreadable = |error: &io::Error, admin: &FrmAdmin| {
@@ -125,7 +125,7 @@ impl CommandRun<'_> {
     }
 
     /// Reads the next path of a command line. `None` after the last one.
-    pub(super) fn next_path(&mut self, words: &mut CommandWords<'_>) -> Step<Option<PathWord>> {
+    pub(super) fn next_path(&mut self, words: &mut CommandWords<'_>) -> CommandStep<Option<PathWord>> {
         let Some(word) = words.next() else { return Ok(None) };
         match PathWord::parse(word) {
             Ok(path) => Ok(Some(path)),
@@ -139,7 +139,7 @@ impl CommandRun<'_> {
         words: &mut CommandWords<'_>,
         change: &mut FileChange<'_>,
         apply: &mut dyn FnMut(&FrmAdmin, &LogicalPath) -> Result<(), String>,
-    ) -> Step {
+    ) -> CommandStep {
         while let Some(word) = self.next_path(words)? {
             self.change_path(&word, change, apply)?;
         }
@@ -151,7 +151,7 @@ impl CommandRun<'_> {
         PathWord { path, is_content }: &PathWord,
         change: &mut FileChange<'_>,
         apply: &mut dyn FnMut(&FrmAdmin, &LogicalPath) -> Result<(), String>,
-    ) -> Step {
+    ) -> CommandStep {
         let shown = path.text().into_owned();
         let lacks = |admin: &FrmAdmin, path: &LogicalPath| {
             change.needed.filter(|(has, _)| !admin.export(path).is_some_and(has)).map(|(_, name)| name)
