@@ -1,15 +1,13 @@
 //! `mark`, `pin`, `mmap` and `makelf`: the attributes of files with copies in mass storage.
 
 use super::tree::{FileChange, NeededAttribute};
-use super::words::{CommandOption, CommandWords, GivenOptions};
+use super::words::{CommandOption, CommandWords};
 use super::{CommandRun, CommandStep, FrmAdmin, counted, error_text, pin_time};
 use base::LogicalPath;
-use rustix::fs::FileType;
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 use storage::{
-    Backend as _, COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, HeldFile, Metadata,
-    PIN_ATTRIBUTE,
+    COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, HeldFile, Metadata, PIN_ATTRIBUTE,
 };
 
 /// Seconds before the modification time of a file that is to be migrated, and after that of one that has a
@@ -121,156 +119,116 @@ fn write_copied(file: &dyn HeldFile, path: &LogicalPath, status: &Metadata) -> i
     file.sync()
 }
 
-impl CommandRun<'_> {
-    /// Reads the options of a command that changes files, and checks that paths follow.
-    fn options_of_change(
-        &mut self,
-        words: &mut CommandWords<'_>,
-        (name, known): (&str, &[CommandOption]),
-    ) -> CommandStep<GivenOptions> {
-        let options = self.options(words, known)?;
-        if words.is_empty() { self.refuse(format!("{name} lfn not specified.")) } else { Ok(options) }
-    }
+/// `mark`: makes files ones that mass storage has or does not have.
+pub(super) fn mark(run: &mut CommandRun<'_>, words: &mut CommandWords<'_>) -> CommandStep {
+    let options = run.options_of_change(words, ("mark", &MARK_OPTIONS))?;
+    let (is_purgeable, is_forced) = (options.has("purgeable"), options.has("force"));
+    let mut change = FileChange {
+        name: "mark",
+        question: "Mark ",
+        needed: Some(if is_purgeable { PURGEABLE } else { MIGRATABLE }),
+        is_recursive: options.has("recursive"),
+        is_forced,
+        changed: 0,
+    };
+    let end = run.change_files(words, &mut change, &mut |admin, path| match is_purgeable {
+        true => admin.set_copied(path, is_forced),
+        false => admin.set_uncopied(path).map_err(|error| error_text(&error)),
+    });
+    let kind = if is_purgeable { "purgeable" } else { "migratable" };
+    run.message(format!("{} marked {kind}.", counted(change.changed, "file", "files")));
+    end
+}
 
-    /// Reads the options of a command.
-    pub(super) fn options(
-        &mut self,
-        words: &mut CommandWords<'_>,
-        known: &[CommandOption],
-    ) -> CommandStep<GivenOptions> {
-        match words.options(known) {
-            Ok(options) => Ok(options),
-            Err(text) => self.refuse(text),
+/// `pin`: keeps files on disk, or ends that.
+pub(super) fn pin(run: &mut CommandRun<'_>, words: &mut CommandWords<'_>) -> CommandStep {
+    let options = run.options_of_change(words, ("pin", &PIN_OPTIONS))?;
+    let pin = match options.value("keep").map(|text| pin_time::parse(text, now())).transpose() {
+        Ok(pin) => pin.flatten(),
+        Err(text) => return run.refuse(text),
+    };
+    let mut change = FileChange {
+        name: "pin",
+        question: "Pin ",
+        needed: Some(STAGEABLE),
+        is_recursive: options.has("recursive"),
+        is_forced: false,
+        changed: 0,
+    };
+    let set = |admin: &FrmAdmin, path: &LogicalPath| {
+        let file = admin.hold(path)?;
+        match pin {
+            Some(pin) => file.set_attribute(PIN_ATTRIBUTE, &pin.encode())?,
+            None if file.attribute(PIN_ATTRIBUTE)?.is_none() => return Ok(false),
+            None => file.remove_attribute(PIN_ATTRIBUTE)?,
         }
-    }
+        file.sync().map(|()| true)
+    };
+    let mut without = 0;
+    let end = run.change_files(words, &mut change, &mut |admin, path| {
+        let is_changed = set(admin, path).map_err(|error: io::Error| error_text(&error))?;
+        without += u64::from(!is_changed);
+        Ok(())
+    });
+    let (one, many) = if pin.is_some() { ("pin", "pins") } else { ("unpin", "unpins") };
+    run.message(format!("{} processed.", counted(change.changed - without, one, many)));
+    end
+}
 
-    /// `mark`: makes files ones that mass storage has or does not have.
-    pub(super) fn mark(&mut self, words: &mut CommandWords<'_>) -> CommandStep {
-        let options = self.options_of_change(words, ("mark", &MARK_OPTIONS))?;
-        let (is_purgeable, is_forced) = (options.has("purgeable"), options.has("force"));
-        let mut change = FileChange {
-            name: "mark",
-            question: "Mark ",
-            needed: Some(if is_purgeable { PURGEABLE } else { MIGRATABLE }),
-            is_recursive: options.has("recursive"),
-            is_forced,
-            changed: 0,
-        };
-        let end = self.change_files(words, &mut change, &mut |admin, path| match is_purgeable {
-            true => admin.set_copied(path, is_forced),
-            false => admin.set_uncopied(path).map_err(|error| error_text(&error)),
-        });
-        let kind = if is_purgeable { "purgeable" } else { "migratable" };
-        self.message(format!("{} marked {kind}.", counted(change.changed, "file", "files")));
-        end
+/// `mmap`: sets the attribute by which XRootD keeps files in memory.
+pub(super) fn map_in_memory(run: &mut CommandRun<'_>, words: &mut CommandWords<'_>) -> CommandStep {
+    let options = run.options_of_change(words, ("mmap", &MAP_OPTIONS))?;
+    let flag = |name, flag| if options.has(name) { flag } else { 0 };
+    let mut value = [0; MEMORY_BYTES];
+    if let Some(flags) = value.first_mut() {
+        *flags = MEMORY_MAP | flag("keep", MEMORY_KEEP) | flag("lock", MEMORY_LOCK);
     }
+    let is_off = options.has("off");
+    let mut change = FileChange {
+        name: "mmap",
+        question: "Mmap ",
+        needed: None,
+        is_recursive: options.has("recursive"),
+        is_forced: false,
+        changed: 0,
+    };
+    let end = run.change_files(words, &mut change, &mut |admin, path| {
+        let set = |file: Box<dyn HeldFile>| match is_off {
+            true => file.remove_attribute(MEMORY_ATTRIBUTE),
+            false => file.set_attribute(MEMORY_ATTRIBUTE, &value),
+        };
+        admin.hold(path).and_then(set).map_err(|error| error_text(&error))
+    });
+    run.message(format!("{} processed.", counted(change.changed, "mmap", "mmaps")));
+    end
+}
 
-    /// `pin`: keeps files on disk, or ends that.
-    pub(super) fn pin(&mut self, words: &mut CommandWords<'_>) -> CommandStep {
-        let options = self.options_of_change(words, ("pin", &PIN_OPTIONS))?;
-        let pin = match options.value("keep").map(|text| pin_time::parse(text, now())).transpose() {
-            Ok(pin) => pin.flatten(),
-            Err(text) => return self.refuse(text),
-        };
-        let mut change = FileChange {
-            name: "pin",
-            question: "Pin ",
-            needed: Some(STAGEABLE),
-            is_recursive: options.has("recursive"),
-            is_forced: false,
-            changed: 0,
-        };
-        let set = |admin: &FrmAdmin, path: &LogicalPath| {
-            let file = admin.hold(path)?;
-            match pin {
-                Some(pin) => file.set_attribute(PIN_ATTRIBUTE, &pin.encode())?,
-                None if file.attribute(PIN_ATTRIBUTE)?.is_none() => return Ok(false),
-                None => file.remove_attribute(PIN_ATTRIBUTE)?,
-            }
-            file.sync().map(|()| true)
-        };
-        let mut without = 0;
-        let end = self.change_files(words, &mut change, &mut |admin, path| {
-            let is_changed = set(admin, path).map_err(|error: io::Error| error_text(&error))?;
-            without += u64::from(!is_changed);
-            Ok(())
-        });
-        let (one, many) = if pin.is_some() { ("pin", "pins") } else { ("unpin", "unpins") };
-        self.message(format!("{} processed.", counted(change.changed - without, one, many)));
-        end
-    }
-
-    /// `mmap`: sets the attribute by which XRootD keeps files in memory.
-    pub(super) fn map_in_memory(&mut self, words: &mut CommandWords<'_>) -> CommandStep {
-        let options = self.options_of_change(words, ("mmap", &MAP_OPTIONS))?;
-        let flag = |name, flag| if options.has(name) { flag } else { 0 };
-        let mut value = [0; MEMORY_BYTES];
-        if let Some(flags) = value.first_mut() {
-            *flags = MEMORY_MAP | flag("keep", MEMORY_KEEP) | flag("lock", MEMORY_LOCK);
-        }
-        let is_off = options.has("off");
-        let mut change = FileChange {
-            name: "mmap",
-            question: "Mmap ",
-            needed: None,
-            is_recursive: options.has("recursive"),
-            is_forced: false,
-            changed: 0,
-        };
-        let end = self.change_files(words, &mut change, &mut |admin, path| {
-            let set = |file: Box<dyn HeldFile>| match is_off {
-                true => file.remove_attribute(MEMORY_ATTRIBUTE),
-                false => file.set_attribute(MEMORY_ATTRIBUTE, &value),
-            };
-            admin.hold(path).and_then(set).map_err(|error| error_text(&error))
-        });
-        self.message(format!("{} processed.", counted(change.changed, "mmap", "mmaps")));
-        end
-    }
-
-    /// `makelf`: creates the lock files of old tools.
-    pub(super) fn make_lock_files(&mut self, words: &mut CommandWords<'_>) -> CommandStep {
-        let options = self.options_of_change(words, ("makelf", &LOCK_OPTIONS))?;
-        let owner = match options.value("owner").map(owner).transpose() {
-            Ok(owner) => owner.unwrap_or_default(),
-            Err(text) => return self.refuse(text),
-        };
-        let is_purgeable = options.has("purgeable");
-        let mut change = FileChange {
-            name: "makelf",
-            question: "Apply makelf to",
-            needed: match (is_purgeable, options.has("migratable")) {
-                (true, _) => Some(PURGEABLE),
-                (false, true) => Some(MIGRATABLE),
-                (false, false) => None,
-            },
-            is_recursive: options.has("recursive"),
-            is_forced: false,
-            changed: 0,
-        };
-        let end = self.change_files(words, &mut change, &mut |admin, path| {
-            let time = admin.lock_time(path, is_purgeable);
-            time.and_then(|time| admin.posix.set_lock_file(path, time, owner))
-                .map_err(|error| error_text(&error))
-        });
-        self.message(format!("{} made.", counted(change.changed, "lock file", "lock files")));
-        end
-    }
-
-    /// Reports whether there is a file at a path; a failure is reported.
-    pub(super) fn is_file(&mut self, path: &LogicalPath) -> bool {
-        match self.admin.posix.stat(path) {
-            Ok(status) if FileType::from_raw_mode(status.mode) == FileType::RegularFile => true,
-            Ok(_) => {
-                self.fail(format!("{} is not a file", path.text()));
-                false
-            }
-            Err(error) => {
-                self.fail(format!("Unable to access {}; {}", path.text(), error_text(&error)));
-                false
-            }
-        }
-    }
+/// `makelf`: creates the lock files of old tools.
+pub(super) fn make_lock_files(run: &mut CommandRun<'_>, words: &mut CommandWords<'_>) -> CommandStep {
+    let options = run.options_of_change(words, ("makelf", &LOCK_OPTIONS))?;
+    let owner = match options.value("owner").map(owner).transpose() {
+        Ok(owner) => owner.unwrap_or_default(),
+        Err(text) => return run.refuse(text),
+    };
+    let is_purgeable = options.has("purgeable");
+    let mut change = FileChange {
+        name: "makelf",
+        question: "Apply makelf to",
+        needed: match (is_purgeable, options.has("migratable")) {
+            (true, _) => Some(PURGEABLE),
+            (false, true) => Some(MIGRATABLE),
+            (false, false) => None,
+        },
+        is_recursive: options.has("recursive"),
+        is_forced: false,
+        changed: 0,
+    };
+    let end = run.change_files(words, &mut change, &mut |admin, path| {
+        let time = admin.lock_time(path, is_purgeable);
+        time.and_then(|time| admin.posix.set_lock_file(path, time, owner)).map_err(|error| error_text(&error))
+    });
+    run.message(format!("{} made.", counted(change.changed, "lock file", "lock files")));
+    end
 }
 
 /// Parses `[USER][:[GROUP]]`. `USER:` stands for the group of the user.

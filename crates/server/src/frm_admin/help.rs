@@ -48,20 +48,18 @@ const COMMANDS: [(&str, &str); 11] = [
     ),
 ];
 
-impl CommandRun<'_> {
-    /// `help [COMMAND]`.
-    pub(super) fn help(&mut self, words: &mut CommandWords<'_>) -> CommandStep {
-        let command = words.text();
-        let long = match command.as_deref() {
-            Some("f") => "find",
-            Some("q") => "query",
-            other => other.unwrap_or_default(),
-        };
-        if let Some((_, text)) = COMMANDS.iter().find(|(name, _)| *name == long) {
-            text.split('\n').for_each(|line| self.message(line));
-            return Ok(());
-        }
-        self.message(USAGE);
-        if command.is_none() { Ok(()) } else { Err(CommandEnd) }
+/// `help [COMMAND]`.
+pub(super) fn help(run: &mut CommandRun<'_>, words: &mut CommandWords<'_>) -> CommandStep {
+    let command = words.text();
+    let long = match command.as_deref() {
+        Some("f") => "find",
+        Some("q") => "query",
+        other => other.unwrap_or_default(),
+    };
+    if let Some((_, text)) = COMMANDS.iter().find(|(name, _)| *name == long) {
+        text.split('\n').for_each(|line| run.message(line));
+        return Ok(());
     }
+    run.message(USAGE);
+    if command.is_none() { Ok(()) } else { Err(CommandEnd) }
 }

@@ -8,7 +8,7 @@
 //! | `console` | [`FrmConsole`]: where messages go and answers come from |
 //! | `words` | options and paths of commands |
 //! | `help` | the texts of `help` |
-//! | `tree` | walks over files, and what is asked before they are changed |
+//! | `tree` | options, walks over files, and what is asked before they are changed |
 //! | `attributes` | `mark`, `pin`, `mmap` and `makelf` |
 //! | `pin_time` | the times of `pin` |
 //! | `find` | `find` |
@@ -39,7 +39,7 @@ use residency::RemoteCatalog;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use storage::posix::Posix;
@@ -94,18 +94,18 @@ impl FrmAdmin {
         let Some(command) = words.text() else { return true };
         let words = &mut words;
         let end = match command.as_str() {
-            "audit" => run.audit(words),
-            "chksum" => run.checksum(words),
-            "f" | "find" => run.find(words),
-            "help" => run.help(words),
-            "makelf" => run.make_lock_files(words),
-            "mark" => run.mark(words),
-            "mmap" => run.map_in_memory(words),
-            "mv" => run.rename(words),
-            "pin" => run.pin(words),
-            "q" | "query" => run.query(words),
-            "reloc" => run.relocate(words),
-            "rm" => run.remove(words),
+            "audit" => audit::audit(&mut run, words),
+            "chksum" => checksums::checksum(&mut run, words),
+            "f" | "find" => find::find(&mut run, words),
+            "help" => help::help(&mut run, words),
+            "makelf" => attributes::make_lock_files(&mut run, words),
+            "mark" => attributes::mark(&mut run, words),
+            "mmap" => attributes::map_in_memory(&mut run, words),
+            "mv" => names::rename(&mut run, words),
+            "pin" => attributes::pin(&mut run, words),
+            "q" | "query" => query::query(&mut run, words),
+            "reloc" => names::relocate(&mut run, words),
+            "rm" => names::remove(&mut run, words),
             _ => run.refuse(format!("Invalid command - {command}")),
         };
         end.is_ok() && !run.has_failed
@@ -143,6 +143,17 @@ impl FrmAdmin {
             }
         }
         self.posix.hold(path)
+    }
+
+    /// Returns the path whose name is at a local path. `None` outside of the local root, and with name rules,
+    /// which are not translated back.
+    fn logical_path(&self, local: &Path) -> Option<LogicalPath> {
+        if !self.effective.storage.name_rules.is_empty() {
+            return None;
+        }
+        let root = self.effective.storage.local_root.value.as_deref().unwrap_or(Path::new("/"));
+        let below = local.strip_prefix(root).ok()?;
+        LogicalPath::parse(&[b"/", below.as_os_str().as_bytes()].concat()).ok()
     }
 }
 

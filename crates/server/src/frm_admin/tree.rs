@@ -1,7 +1,8 @@
-//! Walks over the files of a tree, and what is asked before they are changed.
+//! What commands about several files have in common: their options, walks over trees, and what is asked before
+//! files are changed.
 
 use super::console::Preferred;
-use super::words::{CommandWords, PathWord};
+use super::words::{CommandOption, CommandWords, GivenOptions, PathWord};
 use super::{CommandRun, CommandStep, FrmAdmin, error_text};
 use base::LogicalPath;
 use config::ExportAttributes;
@@ -201,6 +202,43 @@ impl CommandRun<'_> {
         match apply(self.admin, path) {
             Ok(()) => change.changed += 1,
             Err(text) => self.fail(format!("Unable to {} {}; {text}", change.name, path.text())),
+        }
+    }
+
+    /// Reads the options of a command that changes files, and checks that paths follow.
+    pub(super) fn options_of_change(
+        &mut self,
+        words: &mut CommandWords<'_>,
+        (name, known): (&str, &[CommandOption]),
+    ) -> CommandStep<GivenOptions> {
+        let options = self.options(words, known)?;
+        if words.is_empty() { self.refuse(format!("{name} lfn not specified.")) } else { Ok(options) }
+    }
+
+    /// Reads the options of a command.
+    pub(super) fn options(
+        &mut self,
+        words: &mut CommandWords<'_>,
+        known: &[CommandOption],
+    ) -> CommandStep<GivenOptions> {
+        match words.options(known) {
+            Ok(options) => Ok(options),
+            Err(text) => self.refuse(text),
+        }
+    }
+
+    /// Reports whether there is a file at a path; a failure is reported.
+    pub(super) fn is_file(&mut self, path: &LogicalPath) -> bool {
+        match self.admin.posix.stat(path) {
+            Ok(status) if FileType::from_raw_mode(status.mode) == FileType::RegularFile => true,
+            Ok(_) => {
+                self.fail(format!("{} is not a file", path.text()));
+                false
+            }
+            Err(error) => {
+                self.fail(format!("Unable to access {}; {}", path.text(), error_text(&error)));
+                false
+            }
         }
     }
 }
