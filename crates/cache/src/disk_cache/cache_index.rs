@@ -1,8 +1,10 @@
 //! [`CacheIndex`]: the files on disk with their sizes, and the order of their removal.
 
+use crate::eviction::ParkedUnit;
 use crate::{CacheKey, EvictionPolicy, S3FifoPolicy};
 use base::LogicalPath;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,10 +17,10 @@ pub(super) struct CacheIndex(Mutex<IndexState>);
 struct IndexState {
     files: BTreeMap<CacheKey, IndexEntry>,
     keys: HashMap<u64, CacheKey>,
-    /// The units are whole files. Their sizes in the policy are those at their insertion.
+    /// The units are whole files. Their numbers are hashes of their names, so a file that comes back is known.
     policy: S3FifoPolicy<u64>,
     bytes: u64,
-    next: u64,
+    hasher: RandomState,
 }
 
 struct IndexEntry {
@@ -26,12 +28,16 @@ struct IndexEntry {
     bytes: u64,
 }
 
+/// Files that cannot be removed now.
+#[derive(Default)]
+pub(super) struct ParkedFiles(Vec<(CacheKey, ParkedUnit<u64>)>);
+
 impl CacheIndex {
     /// Creates the index of a cache of about this number of bytes.
     pub(super) fn new(capacity: u64) -> Self {
         let policy = S3FifoPolicy::new(capacity, UNITS);
-        let (files, keys) = (BTreeMap::new(), HashMap::new());
-        Self(Mutex::new(IndexState { files, keys, policy, bytes: 0, next: 0 }))
+        let (files, keys, hasher) = (BTreeMap::new(), HashMap::new(), RandomState::new());
+        Self(Mutex::new(IndexState { files, keys, policy, bytes: 0, hasher }))
     }
 
     fn lock(&self) -> MutexGuard<'_, IndexState> {
@@ -48,13 +54,17 @@ impl CacheIndex {
         self.lock().files.len()
     }
 
-    /// Records that a file was opened, and its size.
+    /// Sets the number of bytes that all files can have.
+    pub(super) fn set_capacity(&self, capacity: u64) {
+        self.lock().policy.set_capacity(capacity);
+    }
+
+    /// Records that a file was opened, and its size. The first open is what stores it, and no hit.
     pub(super) fn opened(&self, key: &CacheKey, bytes: u64) {
         let mut state = self.lock();
+        let number = state.number(key);
+        state.policy.request(number);
         state.set(key, bytes);
-        if let Some(number) = state.files.get(key).map(|entry| entry.number) {
-            state.policy.request(number);
-        }
     }
 
     /// Sets the size of a file.
@@ -73,30 +83,46 @@ impl CacheIndex {
     /// Adds to the size of a file that is known.
     pub(super) fn grow(&self, key: &CacheKey, bytes: u64) {
         let mut state = self.lock();
-        if let Some(entry) = state.files.get_mut(key) {
-            entry.bytes = entry.bytes.saturating_add(bytes);
-            state.bytes = state.bytes.saturating_add(bytes);
+        if let Some(before) = state.files.get(key).map(|entry| entry.bytes) {
+            state.set(key, before.saturating_add(bytes));
         }
     }
 
     /// Removes a file.
     pub(super) fn remove(&self, key: &CacheKey) {
-        let mut state = self.lock();
-        if let Some(entry) = state.files.remove(key) {
-            state.bytes = state.bytes.saturating_sub(entry.bytes);
-            state.keys.remove(&entry.number);
-            state.policy.remove(entry.number);
-        }
+        self.lock().remove(key, |policy, number| policy.remove(number));
     }
 
-    /// Returns the next file to remove, with its size. It stays in the index, at the end of the order.
+    /// Removes a file because there is too little room.
+    pub(super) fn evict(&self, key: &CacheKey) {
+        self.lock().remove(key, S3FifoPolicy::evict_unit);
+    }
+
+    /// Returns the next file to remove, with its size.
     pub(super) fn next_to_remove(&self) -> Option<(CacheKey, u64)> {
         let mut state = self.lock();
-        let (number, _) = state.policy.evict()?;
+        let number = state.policy.victim()?;
         let key = state.keys.get(&number)?.clone();
         let bytes = state.files.get(&key)?.bytes;
-        state.policy.insert(number, bytes);
         Some((key, bytes))
+    }
+
+    /// Passes over a file that cannot be removed now.
+    pub(super) fn park(&self, key: &CacheKey, parked: &mut ParkedFiles) {
+        let mut state = self.lock();
+        let Some(number) = state.files.get(key).map(|entry| entry.number) else { return };
+        parked.0.extend(state.policy.park(number).map(|unit| (key.clone(), unit)));
+    }
+
+    /// Puts files that were passed over back into the order.
+    pub(super) fn put_back(&self, parked: ParkedFiles) {
+        let mut state = self.lock();
+        for (key, unit) in parked.0 {
+            let known = state.files.get(&key).filter(|entry| entry.number == unit.key);
+            if let Some(bytes) = known.map(|entry| entry.bytes) {
+                state.policy.put_back(&unit, bytes);
+            }
+        }
     }
 
     /// Returns the files at and below a path, at most this number.
@@ -112,19 +138,38 @@ impl CacheIndex {
 }
 
 impl IndexState {
+    /// Returns the number of a file, also if it is not known: the first free one that follows its hash.
+    fn number(&self, key: &CacheKey) -> u64 {
+        if let Some(entry) = self.files.get(key) {
+            return entry.number;
+        }
+        let mut number = self.hasher.hash_one(key);
+        while self.keys.contains_key(&number) {
+            number = number.wrapping_add(1);
+        }
+        number
+    }
+
     fn set(&mut self, key: &CacheKey, bytes: u64) {
         if let Some(entry) = self.files.get_mut(key) {
             self.bytes = self.bytes.saturating_sub(entry.bytes).saturating_add(bytes);
             entry.bytes = bytes;
+            self.policy.resize(entry.number, bytes);
             return;
         }
-        let number = self.next;
-        self.next += 1;
+        let number = self.number(key);
         self.files.insert(key.clone(), IndexEntry { number, bytes });
         self.keys.insert(number, key.clone());
-        // A new file has little on disk; its size in the order is an estimate.
-        self.policy.insert(number, bytes.max(1));
+        self.policy.insert(number, bytes);
         self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    fn remove(&mut self, key: &CacheKey, from: impl FnOnce(&mut S3FifoPolicy<u64>, u64) -> Option<u64>) {
+        if let Some(entry) = self.files.remove(key) {
+            self.bytes = self.bytes.saturating_sub(entry.bytes);
+            self.keys.remove(&entry.number);
+            from(&mut self.policy, entry.number);
+        }
     }
 }
 
@@ -155,15 +200,28 @@ mod tests {
     fn each_file_is_next_at_some_time() {
         let index = CacheIndex::new(1000);
         (0..50).for_each(|number| index.opened(&key(&format!("/{number}")), 10));
-        let mut seen = std::collections::HashSet::new();
-        while seen.len() < 50 {
-            let (next, bytes) = index.next_to_remove().unwrap();
-            assert_eq!(bytes, 10);
-            if seen.insert(next.clone()) && seen.len() % 2 == 0 {
-                index.remove(&next);
+        let (mut seen, mut parked) = (std::collections::HashSet::new(), ParkedFiles::default());
+        while let Some((next, bytes)) = index.next_to_remove() {
+            assert_eq!((bytes, index.next_to_remove()), (10, Some((next.clone(), 10))));
+            assert!(seen.insert(next.clone()));
+            match seen.len() % 3 {
+                0 => index.evict(&next),
+                1 => index.remove(&next),
+                _ => index.park(&next, &mut parked),
             }
         }
-        assert_eq!(index.bytes(), 250);
+        assert_eq!((seen.len(), index.bytes()), (50, 170));
+        // Files that were passed over can grow and go meanwhile.
+        index.remove(&key("/1"));
+        index.grow(&key("/4"), 5);
+        index.put_back(parked);
+        let left: u64 = std::iter::from_fn(|| {
+            let (next, bytes) = index.next_to_remove()?;
+            index.evict(&next);
+            Some(bytes)
+        })
+        .sum();
+        assert_eq!((left, index.bytes(), index.len()), (165, 0, 0));
     }
 
     #[test]

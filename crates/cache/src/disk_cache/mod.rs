@@ -93,7 +93,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             runtime,
             context,
             FetchMemory::new(settings.memory_bytes),
-            CacheIndex::new(settings.limits.capacity(total)),
+            CacheIndex::new(settings.limits.capacity((total, 0), 0)),
             Pool::new("cache-read", READ_THREADS),
             Pool::new("cache-write", WRITE_THREADS),
             settings.prefetch_bytes,

@@ -1,6 +1,7 @@
 //! What is done now and then: files are removed when the disk has too little room, and what was stored of open
 //! files becomes durable.
 
+use super::cache_index::ParkedFiles;
 use super::{CacheOrigin, DiskCache};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -33,22 +34,23 @@ impl<O: CacheOrigin> DiskCache<O> {
         let usage = self.shared.on_disk(move || context.disk.usage()).await;
         let Some(Ok(used)) = usage else { return };
         let mut excess = self.limits.excess(used, self.shared.index.bytes());
-        // Files in use are passed over, each once.
-        let mut tries = self.shared.index.len();
-        while excess > 0 && tries > 0 {
-            tries -= 1;
+        self.shared.index.set_capacity(self.limits.capacity(used, self.shared.index.bytes()));
+        let mut in_use = ParkedFiles::default();
+        while excess > 0 {
             let Some((key, bytes)) = self.shared.index.next_to_remove() else { break };
             let slot = self.table.slot(&key);
-            let Ok(open) = slot.try_lock() else { continue };
-            if open.is_some() {
+            let open = slot.try_lock();
+            if !open.as_ref().is_ok_and(|file| file.is_none()) {
+                self.shared.index.park(&key, &mut in_use);
                 continue;
             }
-            self.shared.index.remove(&key);
+            self.shared.index.evict(&key);
             if self.remove_stored(&key).await {
                 excess = excess.saturating_sub(bytes);
                 self.remove_empty_directories(&key).await;
             }
         }
+        self.shared.index.put_back(in_use);
         if excess > 0 && self.shared.may_log() {
             tracing::warn!(
                 too_much = excess,

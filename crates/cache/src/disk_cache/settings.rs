@@ -49,9 +49,12 @@ pub struct CacheLimits {
 const FILES_LOW_PERCENT: u64 = 95;
 
 impl CacheLimits {
-    /// Returns the number of bytes that cached files may have, on a file system of this size.
-    pub(super) fn capacity(&self, total: u64) -> u64 {
-        self.files.unwrap_or(u64::MAX).min(self.high.bytes(total)).min(total)
+    /// Returns the number of bytes that cached files can have, by the total and used bytes of the file system and
+    /// those of all cached files.
+    pub(super) fn capacity(&self, (total, used): (u64, u64), files: u64) -> u64 {
+        let of_others = used.saturating_sub(files);
+        let of_disk = self.high.bytes(total).min(total).saturating_sub(of_others);
+        self.files.unwrap_or(u64::MAX).min(of_disk)
     }
 
     /// Returns the number of bytes to remove, by the total and used bytes of the file system and those of all
@@ -91,6 +94,7 @@ mod tests {
         let limits = CacheLimits { files: Some(500), ..limits };
         assert_eq!((excess(limits, 700, 500), excess(limits, 700, 501)), (0, 26));
         assert_eq!(excess(limits, 950, 510), 150, "the larger of both");
-        assert_eq!((limits.capacity(10_000), limits.capacity(300)), (500, 270));
+        let capacity = |used, files| limits.capacity((1000, used), files);
+        assert_eq!((capacity(0, 0), capacity(700, 100), capacity(950, 0)), (500, 300, 0));
     }
 }

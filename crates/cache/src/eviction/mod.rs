@@ -18,6 +18,7 @@ mod unit_queue;
 mod tests;
 
 pub use lru::LruPolicy;
+pub(crate) use s3_fifo::ParkedUnit;
 pub use s3_fifo::S3FifoPolicy;
 
 /// The order of removals. A unit is a part of a file that is stored and removed as a whole. A policy does not know the units' data; its owner calls

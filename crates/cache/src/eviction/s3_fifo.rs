@@ -9,6 +9,8 @@ use std::hash::{BuildHasher, Hash, RandomState};
 
 /// The part of the capacity for new units: one in this number.
 const SMALL_QUEUE_SHARE: u64 = 10;
+/// Number of removed units that are remembered at least.
+const GHOSTS_MIN: usize = 16;
 
 /// Two queues without reordering at a request, and a memory of removed units (S3-FIFO). Frequencies
 /// decide which units enter the main queue (TinyLFU).
@@ -28,6 +30,13 @@ pub struct S3FifoPolicy<K, S = RandomState> {
     frequencies: FrequencySketch,
     capacity: u64,
     units: usize,
+}
+
+/// A unit that was taken out of the order, because it could not be removed.
+pub(crate) struct ParkedUnit<K> {
+    pub(crate) key: K,
+    hits: u8,
+    queue: QueueKind,
 }
 
 /// The queues of the policy.
@@ -77,6 +86,60 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> S3FifoPolicy<K, S> {
         small.or(self.queues.main.oldest()).or(self.queues.small.oldest())
     }
 
+    /// Sets the number of bytes that the cache can have. What is too much remains until it is evicted.
+    pub(crate) fn set_capacity(&mut self, capacity: u64) {
+        self.capacity = capacity;
+    }
+
+    /// Sets the size of a unit that is cached.
+    pub(crate) fn resize(&mut self, key: K, bytes: u64) {
+        let Some(position) = self.arena.position(key) else { return };
+        let Some(queue) = self.arena.get(position).map(|unit| unit.queue) else { return };
+        self.queues.of(queue).resize(&mut self.arena, position, bytes);
+    }
+
+    /// Returns the next unit to evict, which stays.
+    pub(crate) fn victim(&mut self) -> Option<K> {
+        loop {
+            let position = self.next()?;
+            let CachedUnit { key, bytes, hits, queue, .. } = *self.arena.get(position)?;
+            match queue {
+                QueueKind::Small
+                    if hits > 0 && self.compare_in_main(self.hash(key), bytes) != Some(Ordering::Less) =>
+                {
+                    self.keep(position, 0);
+                }
+                QueueKind::Main if hits > 0 => self.keep(position, hits - 1),
+                QueueKind::Small | QueueKind::Main => return Some(key),
+            }
+        }
+    }
+
+    /// Removes a unit because there is too little room. It is remembered if it was new.
+    pub(crate) fn evict_unit(&mut self, key: K) -> Option<u64> {
+        let unit = self.arena.get(self.arena.position(key)?)?;
+        if unit.queue == QueueKind::Small {
+            self.ghosts.add(self.hash(key));
+        }
+        self.remove(key)
+    }
+
+    /// Takes a unit out of the order until it is put back.
+    pub(crate) fn park(&mut self, key: K) -> Option<ParkedUnit<K>> {
+        let CachedUnit { hits, queue, .. } = *self.arena.get(self.arena.position(key)?)?;
+        self.remove(key).map(|_| ParkedUnit { key, hits, queue })
+    }
+
+    /// Puts a unit back, at the new end of its queue.
+    pub(crate) fn put_back(&mut self, parked: &ParkedUnit<K>, bytes: u64) {
+        if let Some(position) = self.arena.add(parked.key, bytes, parked.queue) {
+            if let Some(unit) = self.arena.get_mut(position) {
+                unit.hits = parked.hits;
+            }
+            self.queues.of(parked.queue).push(&mut self.arena, position);
+        }
+    }
+
     fn small_max(&self) -> u64 {
         self.capacity / SMALL_QUEUE_SHARE
     }
@@ -114,7 +177,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> EvictionPolicy<K> for S3FifoPolicy<K, 
 
     fn insert(&mut self, key: K, bytes: u64) {
         let hash = self.hash(key);
-        let is_back = self.ghosts.take(hash, self.units);
+        // As many as are cached now, because the units can be larger than was expected.
+        let remembered = self.arena.len().clamp(GHOSTS_MIN, self.units.max(GHOSTS_MIN));
+        let is_back = self.ghosts.take(hash, remembered);
         let kind = match self.compare_in_main(hash, bytes) {
             Some(Ordering::Greater) => QueueKind::Main,
             Some(Ordering::Equal) | None if is_back => QueueKind::Main,
@@ -126,23 +191,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> EvictionPolicy<K> for S3FifoPolicy<K, 
     }
 
     fn evict(&mut self) -> Option<(K, u64)> {
-        loop {
-            let position = self.next()?;
-            let CachedUnit { key, bytes, hits, queue, .. } = *self.arena.get(position)?;
-            match queue {
-                QueueKind::Small
-                    if hits > 0 && self.compare_in_main(self.hash(key), bytes) != Some(Ordering::Less) =>
-                {
-                    self.keep(position, 0);
-                }
-                QueueKind::Main if hits > 0 => self.keep(position, hits - 1),
-                QueueKind::Small => {
-                    self.ghosts.add(self.hash(key));
-                    return self.remove(key).map(|bytes| (key, bytes));
-                }
-                QueueKind::Main => return self.remove(key).map(|bytes| (key, bytes)),
-            }
-        }
+        let key = self.victim()?;
+        self.evict_unit(key).map(|bytes| (key, bytes))
     }
 
     fn remove(&mut self, key: K) -> Option<u64> {

@@ -87,6 +87,11 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> UnitArena<K, S> {
         Some(position)
     }
 
+    /// Returns the number of units.
+    pub(super) fn len(&self) -> usize {
+        self.positions.len()
+    }
+
     /// Forgets a unit that is in no queue any longer.
     pub(super) fn forget(&mut self, key: K) {
         if let Some(position) = self.positions.remove(&key) {
@@ -118,6 +123,18 @@ impl UnitQueue {
             None => self.oldest = Some(position),
         }
         self.newest = Some(position);
+    }
+
+    /// Sets the size of a unit of the queue.
+    pub(super) fn resize<K: Copy + Eq + Hash, S: BuildHasher>(
+        &mut self,
+        arena: &mut UnitArena<K, S>,
+        position: u32,
+        bytes: u64,
+    ) {
+        let Some(unit) = arena.get_mut(position) else { return };
+        let before = std::mem::replace(&mut unit.bytes, bytes);
+        self.bytes = self.bytes.saturating_sub(before).saturating_add(bytes);
     }
 
     /// Takes a unit out of the queue. It must be in it.

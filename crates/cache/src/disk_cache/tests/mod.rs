@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod histories;
+mod room;
 mod world;
 
 use super::{CacheReadError, DiskCache};

@@ -1,0 +1,45 @@
+//! Tests of the room on the disk: what is removed, when, and what a disk that fails costs.
+
+use super::world::{BLOCK, TestCache, World, settings};
+use crate::DiskCacheSettings;
+
+fn limited(bytes: u64) -> DiskCacheSettings {
+    let mut settings = settings();
+    settings.limits.files = Some(bytes);
+    settings
+}
+
+/// Reads all of a file and closes it. Returns whether nothing was fetched.
+async fn read_all(world: &World, cache: &TestCache, name: &str, size: u64) -> bool {
+    let before = world.fetched();
+    let reader = world.open(cache, name).await.unwrap();
+    world.check_read(&reader, 0, size).await.unwrap();
+    drop(reader);
+    world.settle(cache).await;
+    world.fetched() == before
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_removes_no_file_that_is_read_again() {
+    let world = World::new();
+    let cache = world.start(limited(100 * BLOCK));
+    world.put("/hot", 5 * BLOCK);
+    read_all(&world, &cache, "/hot", 5 * BLOCK).await;
+    for number in 0..60 {
+        assert!(read_all(&world, &cache, "/hot", 5 * BLOCK).await, "removed before scanned file {number}");
+        let name = format!("/scan/{number}");
+        world.put(&name, 5 * BLOCK);
+        assert!(!read_all(&world, &cache, &name, 5 * BLOCK).await);
+        cache.make_room().await;
+    }
+    // A file of the scan that is read again has come to stay, because it was removed lately.
+    assert!(!read_all(&world, &cache, "/scan/38", 5 * BLOCK).await);
+    for number in 100..110 {
+        let name = format!("/scan/{number}");
+        world.put(&name, 5 * BLOCK);
+        read_all(&world, &cache, &name, 5 * BLOCK).await;
+        cache.make_room().await;
+    }
+    assert!(read_all(&world, &cache, "/scan/38", 5 * BLOCK).await);
+    world.check_usage(&cache);
+}
