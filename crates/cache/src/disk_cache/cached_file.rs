@@ -309,6 +309,7 @@ impl<O: CacheOrigin> CachedFile<O> {
         if is_written {
             let bytes = state.fill.bytes_of(block);
             self.shared.index.grow(&self.key, bytes.end - bytes.start);
+            self.shared.take_room(bytes.end - bytes.start);
         }
         let actions = state.fill.stored_block(fetch, block, is_written);
         let work = self.apply(&mut state, actions);

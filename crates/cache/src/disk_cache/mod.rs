@@ -87,18 +87,19 @@ impl<O: CacheOrigin> DiskCache<O> {
     ) -> Result<Arc<Self>, CacheStartError> {
         let lock = lock(&*disk)?;
         remove_temporary_files(&*disk)?;
-        let (total, _) = disk.usage()?;
+        let usage = disk.usage()?;
         let context = Arc::new(StoreContext::new(disk, settings.block_bytes));
         let shared = Arc::new(CacheShared::new(
             runtime,
             context,
             FetchMemory::new(settings.memory_bytes),
-            CacheIndex::new(settings.limits.capacity((total, 0), 0)),
+            CacheIndex::new(settings.limits.capacity((usage.0, 0), 0)),
             Pool::new("cache-read", READ_THREADS),
             Pool::new("cache-write", WRITE_THREADS),
             settings.prefetch_bytes,
             clock,
         ));
+        shared.set_room(settings.limits.room(usage, 0));
         let cache = Arc::new(Self {
             shared,
             table: CacheTable::new(),

@@ -32,10 +32,10 @@ impl<O: CacheOrigin> DiskCache<O> {
     pub async fn make_room(self: &Arc<Self>) {
         let context = self.shared.context.clone();
         let usage = self.shared.on_disk(move || context.disk.usage()).await;
-        let Some(Ok(used)) = usage else { return };
+        let Some(Ok(mut used)) = usage else { return };
         let mut excess = self.limits.excess(used, self.shared.index.bytes());
         self.shared.index.set_capacity(self.limits.capacity(used, self.shared.index.bytes()));
-        let mut in_use = ParkedFiles::default();
+        let (mut removed, mut in_use) = (0_u64, ParkedFiles::default());
         while excess > 0 {
             let Some((key, bytes)) = self.shared.index.next_to_remove() else { break };
             let slot = self.table.slot(&key);
@@ -46,7 +46,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             }
             self.shared.index.evict(&key);
             if self.remove_stored(&key).await {
-                excess = excess.saturating_sub(bytes);
+                (excess, removed) = (excess.saturating_sub(bytes), removed.saturating_add(bytes));
                 self.remove_empty_directories(&key).await;
             }
         }
@@ -59,6 +59,8 @@ impl<O: CacheOrigin> DiskCache<O> {
             );
         }
         let has_failed = self.shared.now().saturating_sub(self.shared.last_failure()) < FAILURE_PAUSE;
+        used.1 = used.1.saturating_sub(removed);
+        self.shared.set_room(self.limits.room(used, self.shared.index.bytes()));
         self.shared.set_full(excess > 0 || has_failed);
     }
 

@@ -43,6 +43,8 @@ impl<O: CacheOrigin> DiskCache<O> {
                     cache.remove_unclaimed(&key).await;
                 }
             }
+            // What is used is known now.
+            shared.removal.notify_one();
         });
     }
 

@@ -57,6 +57,13 @@ impl CacheLimits {
         self.files.unwrap_or(u64::MAX).min(of_disk)
     }
 
+    /// Returns the number of bytes that can be stored before a limit is reached, by the total and used bytes of
+    /// the file system and those of all cached files.
+    pub(super) fn room(&self, (total, used): (u64, u64), files: u64) -> u64 {
+        let of_files = self.files.unwrap_or(u64::MAX).saturating_sub(files);
+        self.high.bytes(total).saturating_sub(used).min(of_files)
+    }
+
     /// Returns the number of bytes to remove, by the total and used bytes of the file system and those of all
     /// cached files.
     pub(super) fn excess(&self, (total, used): (u64, u64), files: u64) -> u64 {
@@ -94,6 +101,8 @@ mod tests {
         let limits = CacheLimits { files: Some(500), ..limits };
         assert_eq!((excess(limits, 700, 500), excess(limits, 700, 501)), (0, 26));
         assert_eq!(excess(limits, 950, 510), 150, "the larger of both");
+        let room = |used, files| limits.room((1000, used), files);
+        assert_eq!((room(850, 100), room(100, 480), room(950, 0), room(0, 900)), (50, 20, 0, 0));
         let capacity = |used, files| limits.capacity((1000, used), files);
         assert_eq!((capacity(0, 0), capacity(700, 100), capacity(950, 0)), (500, 300, 0));
     }

@@ -8,7 +8,7 @@ use base::Owner;
 use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use storage::Pool;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
@@ -33,6 +33,8 @@ pub(super) struct CacheShared {
     pub(super) clock: CacheClock,
     /// The disk has no room, so nothing is stored.
     is_full: AtomicBool,
+    /// The number of bytes that can be stored before the next look at the disk.
+    room: AtomicU64,
     /// The time of the last failure of the disk.
     failed: AtomicI64,
     logged: AtomicI64,
@@ -79,6 +81,7 @@ impl CacheShared {
             prefetch_bytes,
             clock,
             is_full: AtomicBool::new(false),
+            room: AtomicU64::new(0),
             failed: AtomicI64::new(i64::MIN),
             logged: AtomicI64::new(i64::MIN),
             removal: Notify::new(),
@@ -97,6 +100,22 @@ impl CacheShared {
     /// Sets whether the disk has room.
     pub(super) fn set_full(&self, is_full: bool) {
         self.is_full.store(is_full, Ordering::Release);
+    }
+
+    /// Sets the number of bytes that can be stored before the next look at the disk.
+    pub(super) fn set_room(&self, bytes: u64) {
+        self.room.store(bytes, Ordering::Release);
+    }
+
+    /// Takes the size of bytes that were stored. If there is no more room, nothing is stored until files were
+    /// removed.
+    pub(super) fn take_room(&self, bytes: u64) {
+        let taken = |room: u64| Some(room.saturating_sub(bytes));
+        let before = self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).unwrap_or(0);
+        if before <= bytes {
+            self.set_full(true);
+            self.removal.notify_one();
+        }
     }
 
     /// Returns the time of the last failure of the disk.

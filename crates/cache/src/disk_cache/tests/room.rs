@@ -1,5 +1,6 @@
 //! Tests of the room on the disk: what is removed, when, and what a disk that fails costs.
 
+use super::path;
 use super::world::{BLOCK, TestCache, World, settings};
 use crate::DiskCacheSettings;
 
@@ -33,13 +34,56 @@ async fn a_scan_removes_no_file_that_is_read_again() {
         cache.make_room().await;
     }
     // A file of the scan that is read again has come to stay, because it was removed lately.
-    assert!(!read_all(&world, &cache, "/scan/38", 5 * BLOCK).await);
+    let is_removed = |name: &String| world.disk.get(&path(name)).is_none();
+    let last = (0..60).rev().map(|number| format!("/scan/{number}")).find(is_removed).unwrap();
+    assert!(!read_all(&world, &cache, &last, 5 * BLOCK).await);
+    world.until(|| cache.shared.may_store()).await;
+    read_all(&world, &cache, &last, 5 * BLOCK).await;
     for number in 100..110 {
         let name = format!("/scan/{number}");
         world.put(&name, 5 * BLOCK);
         read_all(&world, &cache, &name, 5 * BLOCK).await;
         cache.make_room().await;
     }
-    assert!(read_all(&world, &cache, "/scan/38", 5 * BLOCK).await);
+    assert!(read_all(&world, &cache, &last, 5 * BLOCK).await);
+    world.check_usage(&cache);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_larger_than_the_cache_does_not_pass_the_limit() {
+    let world = World::new();
+    let cache = world.start(limited(20 * BLOCK));
+    world.put("/large", 400 * BLOCK);
+    let reader = world.open(&cache, "/large").await.unwrap();
+    for block in 0..400 {
+        world.check_read(&reader, block * BLOCK, BLOCK).await.unwrap();
+        world.settle_stores(&cache).await;
+        // The block that passes the limit is written.
+        assert!(cache.bytes() <= 21 * BLOCK, "{}", cache.bytes());
+    }
+    drop(reader);
+    world.settle(&cache).await;
+    world.check_usage(&cache);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn room_is_made_as_soon_as_the_limit_is_passed() {
+    let world = World::new();
+    let cache = world.start(limited(20 * BLOCK));
+    for number in 0..12 {
+        let name = format!("/{number}");
+        world.put(&name, 4 * BLOCK);
+        // Nobody calls `make_room`.
+        let reader = world.open(&cache, &name).await.unwrap();
+        for block in 0..4 {
+            world.check_read(&reader, block * BLOCK, BLOCK).await.unwrap();
+            world.settle_stores(&cache).await;
+            assert!(cache.bytes() <= 21 * BLOCK, "{}", cache.bytes());
+            world.until(|| cache.shared.may_store()).await;
+        }
+        drop(reader);
+        world.settle(&cache).await;
+    }
+    assert!(cache.bytes() >= 12 * BLOCK, "{}", cache.bytes());
     world.check_usage(&cache);
 }
