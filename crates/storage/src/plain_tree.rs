@@ -20,6 +20,9 @@ const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 /// Opening must not block, acquire a controlling terminal, or leak into a child process.
 const QUIET: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
+/// Number of attempts to create a file while its directories are being removed.
+const CREATE_TRIES: usize = 100;
+
 /// A tree of files.
 #[derive(Debug)]
 pub struct PlainTree {
@@ -142,7 +145,16 @@ impl PlainTree {
     /// # Errors
     /// `EEXIST` if the name exists, and other errors of the operating system.
     pub fn create_file(&self, path: &LogicalPath) -> io::Result<PlainFile> {
-        self.open_with(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, true)
+        let mut tries = CREATE_TRIES;
+        loop {
+            let created = self.open_with(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, true);
+            tries -= 1;
+            match created {
+                // A directory that was empty has been removed meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && tries > 0 => {}
+                other => return other,
+            }
+        }
     }
 
     /// Renames a file. An existing file at the new name is replaced.
@@ -387,6 +399,27 @@ mod tests {
         tree.remove_directory(&path("/c")).unwrap();
         assert_eq!(number(tree.open_file(&path("/c/g"))), Some(libc::ENOENT));
         assert_eq!(number(tree.open_file(&path("/a/b"))), Some(libc::EISDIR));
+    }
+
+    #[test]
+    fn a_file_is_created_while_its_empty_directories_are_removed() {
+        let root = TestDirectory::new("plain-race");
+        let tree = PlainTree::open(root.path()).unwrap();
+        let has_ended = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !has_ended.load(std::sync::atomic::Ordering::Acquire) {
+                    ["/a/b", "/a"].into_iter().for_each(|name| drop(tree.remove_directory(&path(name))));
+                }
+            });
+            let created = (0..3000).map(|_| {
+                tree.create_file(&path("/a/b/f"))?;
+                tree.remove_file(&path("/a/b/f"))
+            });
+            let failed = created.filter_map(Result::err).next();
+            has_ended.store(true, std::sync::atomic::Ordering::Release);
+            assert!(failed.is_none(), "{failed:?}");
+        });
     }
 
     #[test]

@@ -8,8 +8,6 @@ use std::time::Duration;
 
 /// Interval in which the used space is compared with the limits.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Time in seconds after a failure of the disk in which nothing is stored.
-const FAILURE_PAUSE: i64 = 10;
 
 impl<O: CacheOrigin> DiskCache<O> {
     /// Starts the task that removes files. It ends with the cache.
@@ -58,15 +56,17 @@ impl<O: CacheOrigin> DiskCache<O> {
                 "the disk of the cache is too full, and what is left belongs to others or is in use; nothing is stored"
             );
         }
-        let has_failed = self.shared.now().saturating_sub(self.shared.last_failure()) < FAILURE_PAUSE;
         used.1 = used.1.saturating_sub(removed);
         self.shared.set_room(self.limits.room(used, self.shared.index.bytes()));
-        self.shared.set_full(excess > 0 || has_failed);
+        self.shared.set_full(excess > 0 || self.shared.has_failed());
     }
 
-    /// Makes durable what was stored of open files.
+    /// Makes durable what was stored of open files, unless the disk has failed lately.
     pub async fn flush(&self) {
         for file in self.table.files() {
+            if self.shared.has_failed() {
+                return;
+            }
             if file.store.unclaimed_bytes() > 0 {
                 self.shared.on_disk(move || file.flush()).await;
             }

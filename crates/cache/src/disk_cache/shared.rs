@@ -16,6 +16,9 @@ use tokio::sync::{Notify, oneshot};
 /// Interval in seconds in which one line about the disk is written to the log.
 const LOG_INTERVAL: i64 = 60;
 
+/// Time in seconds after a failure of the disk in which nothing is stored.
+const FAILURE_PAUSE: i64 = 10;
+
 /// The clock of a cache: seconds since the epoch.
 pub type CacheClock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
@@ -42,21 +45,10 @@ pub(super) struct CacheShared {
     pub(super) removal: Notify,
 }
 
-/// Reports whether an error is about the name of a file and not about the disk. Clients choose names.
-fn is_about_name(error: &io::Error) -> bool {
-    let name = [
-        Errno::ACCESS,
-        Errno::EXIST,
-        Errno::ISDIR,
-        Errno::LOOP,
-        Errno::MLINK,
-        Errno::NAMETOOLONG,
-        Errno::NOENT,
-        Errno::NOTBLK,
-        Errno::NOTDIR,
-        Errno::XDEV,
-    ];
-    Errno::from_io_error(error).is_some_and(|errno| name.contains(&errno))
+/// Reports whether an error is about the disk. All others are about one file, whose name a client has chosen.
+fn is_about_disk(error: &io::Error) -> bool {
+    let disk = [Errno::DQUOT, Errno::IO, Errno::NODEV, Errno::NOSPC, Errno::ROFS, Errno::STALE];
+    Errno::from_io_error(error).is_some_and(|errno| disk.contains(&errno))
 }
 
 impl CacheShared {
@@ -118,14 +110,14 @@ impl CacheShared {
         }
     }
 
-    /// Returns the time of the last failure of the disk.
-    pub(super) fn last_failure(&self) -> i64 {
-        self.failed.load(Ordering::Acquire)
+    /// Reports whether the disk has failed lately.
+    pub(super) fn has_failed(&self) -> bool {
+        self.now().saturating_sub(self.failed.load(Ordering::Acquire)) < FAILURE_PAUSE
     }
 
-    /// Takes an error of the disk. Unless it is about one name, nothing is stored until the next look at the disk.
+    /// Takes an error of the disk. Unless it is about one file, nothing is stored for a while.
     pub(super) fn note_disk_failure(&self, key: &CacheKey, error: &io::Error) {
-        if is_about_name(error) {
+        if !is_about_disk(error) {
             if self.may_log() {
                 tracing::warn!(file = %key.data().shown(), %error, "the file is not cached");
             }
@@ -133,7 +125,10 @@ impl CacheShared {
         }
         self.failed.store(self.now(), Ordering::Release);
         self.set_full(true);
-        self.removal.notify_one();
+        // A removal does not help against other failures.
+        if matches!(Errno::from_io_error(error), Some(Errno::NOSPC | Errno::DQUOT)) {
+            self.removal.notify_one();
+        }
         if self.may_log() {
             tracing::warn!(
                 file = %key.data().shown(), %error,

@@ -132,9 +132,20 @@ impl StoreContext {
         }
         if has_state {
             self.disk.remove(&key.state())?;
-            self.disk.sync_directory(&key.directory())?;
+            self.sync_nearest(key.directory())?;
         }
         Ok(())
+    }
+
+    /// Makes the names in a directory durable. It may have been removed because it is empty.
+    fn sync_nearest(&self, mut directory: LogicalPath) -> io::Result<()> {
+        loop {
+            let synced = self.disk.sync_directory(&directory);
+            match (synced, directory.parent()) {
+                (Err(error), Some(above)) if error.kind() == io::ErrorKind::NotFound => directory = above,
+                (other, _) => return other,
+            }
+        }
     }
 }
 

@@ -19,6 +19,7 @@ struct Inode {
     content: Vec<u8>,
     durable: Vec<u8>,
     attributes: BTreeSet<String>,
+    is_sparse: bool,
 }
 
 #[derive(Clone, Default)]
@@ -36,6 +37,10 @@ struct State {
     room: Option<u64>,
     has_no_attributes: bool,
     opened: u64,
+    /// Calls of this kind always fail.
+    always: Vec<(&'static str, i32)>,
+    /// The number of calls of each kind.
+    counts: BTreeMap<&'static str, u64>,
 }
 
 /// A disk in memory. Clones are the same disk.
@@ -64,6 +69,10 @@ impl MemoryDisk {
             return Err(Errno::IO.into());
         }
         state.calls += 1;
+        *state.counts.entry(name).or_default() += 1;
+        if let Some((_, number)) = state.always.iter().find(|(call, _)| *call == name) {
+            return Err(io::Error::from_raw_os_error(*number));
+        }
         if let Some(at) = state.faults.iter().position(|(call, _)| *call == name) {
             let (_, number) = state.faults.remove(at);
             return Err(io::Error::from_raw_os_error(number));
@@ -88,9 +97,29 @@ impl MemoryDisk {
         self.lock().faults.push((call, error.raw_os_error()));
     }
 
+    /// Makes all calls of this kind fail.
+    pub(crate) fn fail_always(&self, call: &'static str, error: Errno) {
+        self.lock().always.push((call, error.raw_os_error()));
+    }
+
     /// Ends all failures.
     pub(crate) fn clear_faults(&self) {
-        self.lock().faults.clear();
+        let mut state = self.lock();
+        state.faults.clear();
+        state.always.clear();
+    }
+
+    /// Returns the number of calls of a kind.
+    pub(crate) fn count(&self, call: &str) -> u64 {
+        self.lock().counts.get(call).copied().unwrap_or(0)
+    }
+
+    /// Puts a file without data there, which only has a size.
+    pub(crate) fn put_sparse(&self, path: &LogicalPath, size: usize) {
+        self.put(path, &vec![0; size]);
+        let mut state = self.lock();
+        let inode = state.names[path];
+        state.inodes[inode].is_sparse = true;
     }
 
     /// Limits the bytes that can still be written.
@@ -146,6 +175,7 @@ impl MemoryDisk {
         let mut state = self.lock().clone();
         (state.stop_after, state.opened) = (None, 0);
         state.faults.clear();
+        state.always.clear();
         Self(Arc::new(Mutex::new(state)))
     }
 
@@ -305,8 +335,9 @@ impl CacheDiskFile for MemoryFile {
 
     fn status(&self) -> io::Result<PlainStatus> {
         let state = self.disk.call("status")?;
-        let size = state.inodes[self.inode].content.len() as u64;
-        Ok(PlainStatus { size, allocated: size, modified: 0 })
+        let inode = &state.inodes[self.inode];
+        let size = inode.content.len() as u64;
+        Ok(PlainStatus { size, allocated: if inode.is_sparse { 0 } else { size }, modified: 0 })
     }
 
     fn set_attribute(&self, name: &str, _: &[u8]) -> io::Result<()> {

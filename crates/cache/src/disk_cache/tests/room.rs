@@ -3,6 +3,7 @@
 use super::path;
 use super::world::{BLOCK, TestCache, World, settings};
 use crate::DiskCacheSettings;
+use rustix::io::Errno;
 
 fn limited(bytes: u64) -> DiskCacheSettings {
     let mut settings = settings();
@@ -86,4 +87,56 @@ async fn room_is_made_as_soon_as_the_limit_is_passed() {
     }
     assert!(cache.bytes() >= 12 * BLOCK, "{}", cache.bytes());
     world.check_usage(&cache);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_sync_is_not_repeated_at_once() {
+    let world = World::new();
+    let cache = world.start(settings());
+    let mut readers = Vec::new();
+    for number in 0..8 {
+        let name = format!("/{number}");
+        world.put(&name, 4 * BLOCK);
+        let reader = world.open(&cache, &name).await.unwrap();
+        world.check_read(&reader, 0, 4 * BLOCK).await.unwrap();
+        readers.push(reader);
+    }
+    world.settle_stores(&cache).await;
+    world.disk.fail_always("sync", Errno::IO);
+    let before = world.disk.count("sync");
+    for _ in 0..20 {
+        cache.flush().await;
+    }
+    // Another one may be that of the regular flush.
+    let failed = world.disk.count("sync") - before;
+    assert!(failed <= 2, "{failed}");
+    world.disk.clear_faults();
+    world.pass_time();
+    cache.make_room().await;
+    cache.flush().await;
+    drop(readers);
+    world.settle(&cache).await;
+    world.check_usage(&cache);
+    assert!(cache.bytes() >= 6 * 4 * BLOCK, "what is left was synced later: {}", cache.bytes());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_errors_of_the_disk_stop_all_storing() {
+    let world = World::new();
+    let cache = world.start(settings());
+    world.put("/f", 4 * BLOCK);
+    let of_names = [Errno::ACCESS, Errno::PERM, Errno::NAMETOOLONG, Errno::FBIG, Errno::NXIO, Errno::NOENT];
+    for error in of_names {
+        world.disk.fail("create", error);
+        assert!(world.open(&cache, "/f").await.is_none(), "{error:?}");
+        assert!(cache.shared.may_store(), "{error:?}");
+    }
+    for error in [Errno::NOSPC, Errno::DQUOT, Errno::IO, Errno::ROFS] {
+        world.disk.fail("create", error);
+        assert!(world.open(&cache, "/f").await.is_none(), "{error:?}");
+        assert!(!cache.shared.may_store(), "{error:?}");
+        world.pass_time();
+        cache.make_room().await;
+        assert!(cache.shared.may_store());
+    }
 }
