@@ -163,7 +163,7 @@ fn found(opened: io::Result<Arc<dyn CacheDiskFile>>) -> Result<Option<Arc<dyn Ca
 
 /// Reports whether data without a state file is that of a cache that was stopped before it could claim it.
 fn is_unclaimed(data: &dyn CacheDiskFile) -> io::Result<bool> {
-    Ok(data.has_attribute(DATA_ATTRIBUTE)? || data.status()?.allocated == 0)
+    Ok(data.has_attribute(DATA_ATTRIBUTE)? || data.status()?.size == 0)
 }
 
 /// The blocks of one version of a file.
@@ -181,8 +181,8 @@ pub struct BlockStore {
 struct Claiming {
     /// The files at the names are no longer those of this store.
     is_removed: bool,
-    /// When the state file was replaced last, in seconds since the epoch.
-    replaced: i64,
+    /// When the last record of accesses was written, in seconds since the epoch.
+    recorded: i64,
 }
 
 struct StoreState {
@@ -219,12 +219,12 @@ impl BlockStore {
     ) -> Result<Self, StoreError> {
         let state = context.load(key)?;
         let data = found(context.disk.open(key.data()))?;
-        let (stored, data, replaced) = match (state, data) {
+        let (stored, data) = match (state, data) {
             (Some(DecodedState::Foreign), _) => return Err(StoreError::Foreign),
             (Some(DecodedState::Valid(state)), Some(data))
                 if state.is_of(&version) && data.status()?.size >= state.stored_end() =>
             {
-                (StoredState { version: Some(version), ..*state }, data, 0)
+                (StoredState { version: Some(version), ..*state }, data)
             }
             (Some(_), data) => {
                 context.unlink(key, data.is_some(), true)?;
@@ -239,6 +239,9 @@ impl BlockStore {
         };
         let block_bytes = stored.cinfo.block_bytes;
         let claimed = stored.stored_bytes();
+        let recorded = stored.cinfo.accesses.last().map_or(0, |last| last.detached.max(last.attached));
+        // The clock may have been set back.
+        let recorded = if recorded > now { 0 } else { recorded };
         let state = StoreState {
             claimed,
             stored,
@@ -255,7 +258,7 @@ impl BlockStore {
             version,
             block_bytes,
             state: Mutex::new(state),
-            claiming: Mutex::new(Claiming { is_removed: false, replaced }),
+            claiming: Mutex::new(Claiming { is_removed: false, recorded }),
         })
     }
 
@@ -265,7 +268,7 @@ impl BlockStore {
         key: &CacheKey,
         version: OriginVersion,
         now: i64,
-    ) -> Result<(StoredState, Arc<dyn CacheDiskFile>, i64), StoreError> {
+    ) -> Result<(StoredState, Arc<dyn CacheDiskFile>), StoreError> {
         let block_bytes = block_bytes_for(version.size, context.block_bytes);
         let state = StoredState::new(version, block_bytes, now).ok_or(StoreError::Foreign)?;
         let data = context.disk.create(key.data())?;
@@ -277,7 +280,7 @@ impl BlockStore {
                 return Err(error.into());
             }
         }
-        Ok((state, data, 0))
+        Ok((state, data))
     }
 
     fn state(&self) -> MutexGuard<'_, StoreState> {
@@ -457,7 +460,7 @@ impl BlockStore {
         }
         let (last, has_blocks) = {
             let state = self.state();
-            let accesses = state.has_new_accesses && now - claiming.replaced >= ACCESS_INTERVAL;
+            let accesses = state.has_new_accesses && now.saturating_sub(claiming.recorded) >= ACCESS_INTERVAL;
             if state.unclaimed.is_empty() && !state.has_new_claims && !accesses {
                 return Ok(());
             }
@@ -468,7 +471,7 @@ impl BlockStore {
             self.state().unclaimed.retain(|_, number| *number > last);
             return Err(error);
         }
-        let (content, dropped, claimed) = {
+        let (content, has_accesses, dropped, claimed) = {
             let mut state = self.state();
             let synced: Vec<u64> = state
                 .unclaimed
@@ -485,14 +488,17 @@ impl BlockStore {
                 state.stored.cinfo.checks = CacheChecks::None;
                 state.stored.cinfo.unverified_since.get_or_insert(now);
             }
-            (state.has_new_claims, state.has_new_accesses) = (false, false);
-            (state.stored.encode(), state.dropped.clone(), state.stored.stored_bytes())
+            state.has_new_claims = false;
+            let has_accesses = std::mem::take(&mut state.has_new_accesses);
+            (state.stored.encode(), has_accesses, state.dropped.clone(), state.stored.stored_bytes())
         };
         let replaced = self.context.replace_state(&self.key, &content, self.version.size);
         let mut state = self.state();
         match &replaced {
             Ok(()) => {
-                claiming.replaced = now;
+                if has_accesses {
+                    claiming.recorded = now;
+                }
                 state.claimed = claimed;
                 state.dropped.retain(|block| !dropped.contains(block));
             }

@@ -140,3 +140,30 @@ async fn only_errors_of_the_disk_stop_all_storing() {
         assert!(cache.shared.may_store());
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn opens_of_a_stored_file_write_its_state_once_a_minute() {
+    let world = World::new();
+    let cache = world.start(settings());
+    world.put("/f", 4 * BLOCK);
+    read_all(&world, &cache, "/f", 4 * BLOCK).await;
+    let before = world.disk.count("rename");
+    for _ in 0..4 {
+        assert!(read_all(&world, &cache, "/f", 4 * BLOCK).await);
+    }
+    assert_eq!(world.disk.count("rename"), before);
+    (0..7).for_each(|_| world.pass_time());
+    read_all(&world, &cache, "/f", 4 * BLOCK).await;
+    read_all(&world, &cache, "/f", 4 * BLOCK).await;
+    assert_eq!(world.disk.count("rename"), before + 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sparse_file_of_somebody_else_is_left_alone() {
+    let world = World::new();
+    let cache = world.start(settings());
+    world.put("/f", 4 * BLOCK);
+    world.disk.put_sparse(&path("/f"), 5_000);
+    assert!(world.open(&cache, "/f").await.is_none());
+    assert_eq!(world.disk.get(&path("/f")).unwrap().len(), 5_000);
+}
