@@ -190,22 +190,33 @@ def test_readers_of_cached_parts_go_on_without_the_origin():
         assert code in (ErrorCode.NO_SERVER, ErrorCode.FS_ERROR)
 
 
-def test_a_file_that_moves_to_another_server_of_its_origin_is_read_on():
+def test_a_copy_at_another_server_of_the_origin_is_read_on_and_another_version_is_not():
     with clusters.Cluster(clusters.Plan("man manager\ns1 server man\ns2 server man\n"), "ours") as cluster:
         cluster.answering().complete()
         area = clusters.Area(cluster)
         for number, name in enumerate(("s1", "s2")):
             area.put("one", CONTENT, name)
-            os.utime(area.local(name, "one"), (OLD + number, OLD + number))
+            os.utime(area.local(name, "one"), (OLD, OLD))
+            area.put("two", bytes([65 + number]) * 3_000_000, name)
+            os.utime(area.local(name, "two"), (OLD + number, OLD + number))
         with Cache(cluster.man.host) as cache:
             connection = raw.Connection(cache)
-            handle = connection.open(area / "one")
+            handle, other = connection.open(area / "one"), connection.open(area / "two")
             assert connection.read(handle, 0, 5000) == CONTENT[:5000]
+            opened = connection.read(other, 0, 5000)
+            moves = 0
             for name, offset in (("s1", 1_000_000), ("s2", 2_000_000)):
                 cluster.nodes[name].kill()
                 assert connection.read(handle, offset, 5000) == CONTENT[offset:offset + 5000]
+                try:
+                    assert connection.read(other, offset, 5000) == opened
+                except raw.Failed as failed:
+                    assert failed.code == ErrorCode.FS_ERROR
+                    moves += 1
+                assert connection.read(other, 0, 5000) == opened
                 cluster.complete()
                 cluster.answering()
+            assert moves, "the file was at one of both"
 
 
 def test_a_kill_while_files_are_stored_leaves_no_wrong_byte(tmp_path):

@@ -17,8 +17,8 @@ pub trait CacheOrigin: Send + Sync + 'static {
     /// Returns the current version of the file.
     fn version(&self) -> impl Future<Output = Result<OriginVersion, Self::Failure>> + Send;
 
-    /// Reports whether the file is open at another server than at first, which may have other times and
-    /// identities.
+    /// Reports whether the file is open at another server than at first. A copy has the same size and time there,
+    /// and another identity.
     fn has_moved(&self) -> bool {
         false
     }

@@ -2,7 +2,7 @@
 
 use super::cached_file::{CachedFile, FileWork};
 use super::{CacheOrigin, CacheReadError};
-use crate::FetchId;
+use crate::{FetchId, OriginVersion};
 use base::Owner;
 use bytes::Bytes;
 use std::ops::Range;
@@ -90,7 +90,9 @@ impl<O: CacheOrigin> CachedFile<O> {
         let content = origin.read(bytes.start, length).await.map_err(CacheReadError::Origin)?;
         let version = origin.version().await.map_err(CacheReadError::Origin)?;
         if version != self.version() {
-            let is_copy = origin.has_moved() && version.size == self.version().size && !self.is_suspect();
+            // The identity of a copy is that of its own server.
+            let copy = OriginVersion { id: version.id, ..self.version() };
+            let is_copy = origin.has_moved() && version == copy && !self.is_suspect();
             if !is_copy {
                 self.set_changed();
                 return Err(CacheReadError::Changed);

@@ -5,11 +5,14 @@ use crate::CacheAccess;
 
 /// Maximum number of periods.
 const ACCESSES_MAX: usize = 20;
+/// Maximum number of periods of a file of another cache that are used: the last ones.
+const ACCESSES_READ_MAX: usize = 200;
 
 /// Adds the last period.
 pub(super) fn add(accesses: &mut Vec<CacheAccess>, access: CacheAccess, now: i64) {
     accesses.push(access);
-    // The file may come from a cache with another limit.
+    // The file may come from a cache with another limit. Merging takes a time that grows with the square.
+    accesses.drain(..accesses.len().saturating_sub(ACCESSES_READ_MAX));
     while accesses.len() > ACCESSES_MAX {
         close_open_periods(accesses);
         let Some(at) = closest_pair(accesses, now) else { return };
@@ -92,6 +95,16 @@ mod tests {
         let merged = accesses[6];
         assert_eq!((merged.attached, merged.detached), (1600, 1615));
         assert_eq!((merged.opens, merged.duration, merged.merged, merged.bytes_hit), (2, 4, 1, 20));
+    }
+
+    #[test]
+    fn of_too_many_periods_the_last_ones_are_used() {
+        let mut accesses: Vec<_> =
+            (0..140_000).map(|number| access(number * 100, number * 100 + 5)).collect();
+        add(&mut accesses, access(20_000_000, 20_000_005), 20_000_010);
+        assert_eq!(accesses.len(), 20);
+        assert_eq!(accesses.iter().map(|access| access.opens).sum::<i32>(), 200);
+        assert_eq!(accesses[0].attached, 139_801 * 100);
     }
 
     #[test]

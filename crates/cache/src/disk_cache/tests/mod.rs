@@ -115,6 +115,21 @@ async fn a_copy_at_another_server_is_read_and_not_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_of_another_time_at_another_server_is_no_copy() {
+    let world = World::new();
+    world.put("/f", 4 * BLOCK);
+    let cache = world.start(settings());
+    let moved = world.open_with(&cache, "/f", |origin| origin.set_moved()).await.unwrap();
+    let reader = world.open(&cache, "/f").await.unwrap();
+    world.check_read(&reader, 0, BLOCK).await.unwrap();
+    world.settle_stores(&cache).await;
+    // The other server has a file of this size that was modified at another time.
+    world.put("/f", 4 * BLOCK);
+    assert_eq!(world.check_read(&moved, 0, 4 * BLOCK).await, Err(CacheReadError::Changed));
+    world.check_read(&moved, 0, BLOCK).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_through_the_server_ends_the_use_of_what_is_stored() {
     let world = World::new();
     world.put("/d/f", 4 * BLOCK);
