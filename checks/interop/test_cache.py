@@ -156,6 +156,26 @@ def test_own_changes_are_seen_at_once(origin, cache, tmp_path):
     xrdfs(cache, "cat", "/h").fails(54)
 
 
+def test_changes_that_the_origin_refuses_remove_nothing():
+    names = [f"d/{number}" for number in range(5)]
+    with peers.Ours(arguments=["--read-only"]) as origin, Cache(origin.host) as cache:
+        for name in names:
+            place(origin, name, data(100_000))
+            xrdfs(cache, "cat", f"/{name}").ok()
+        wait_until(lambda: all(cache.is_complete(name) for name in names), 30)
+        connection = raw.Connection(cache)
+        handle = connection.open("/d/0")
+        for command in (("rm", "/d/0"), ("mv", "/d", "/e"), ("truncate", "/d/0", "10")):
+            assert xrdfs(cache, *command).status != 0
+        for options in (raw.O_UPDT, raw.O_DELETE):
+            with pytest.raises(raw.Failed):
+                connection.open("/d/0", options)
+        assert cache.files() == names
+        # The reader reads what is stored without asking the origin.
+        origin.kill()
+        assert connection.read(handle, 0, 100_000) == data(100_000)
+
+
 def test_damage_on_the_disk_is_healed_within_the_read(origin, cache):
     place(origin, "f", CONTENT)
     xrdfs(cache, "cat", "/f").ok()

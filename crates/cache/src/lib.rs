@@ -21,8 +21,8 @@ mod store;
 pub use block_map::BlockMap;
 pub use cinfo::{CINFO_BYTES_MAX, CacheAccess, CacheChecks, Cinfo, CinfoError, CinfoVersion};
 pub use disk_cache::{
-    CacheClock, CacheLimits, CacheOrigin, CacheRead, CacheReadError, CacheReader, CacheStartError,
-    ChangeGuard, DiskCache, DiskCacheSettings, DiskShare, OpenTicket,
+    CacheChange, CacheClock, CacheLimits, CacheOrigin, CacheRead, CacheReadError, CacheReader,
+    CacheStartError, DiskCache, DiskCacheSettings, DiskShare, OpenTicket,
 };
 pub use eviction::{EvictionPolicy, LruPolicy, S3FifoPolicy};
 pub use fill::{FetchId, FileFill, FillAction, ReadId, ReadPattern, ReaderId};

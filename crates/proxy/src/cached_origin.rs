@@ -3,12 +3,15 @@
 use crate::place::RequestFailure;
 use crate::remote_file::RemoteFile;
 use base::{LogicalPath, Owner, bytes_of};
-use cache::{CacheKey, CacheOrigin, CacheReadError, CacheReader, DiskCache, OriginVersion};
+use cache::{CacheChange, CacheKey, CacheOrigin, CacheReadError, CacheReader, DiskCache, OriginVersion};
 use client::{Bytes, StatInfo};
 use std::sync::Arc;
 
 /// The disk cache of a proxy.
 pub(crate) type ProxyCache = DiskCache<CachedOrigin>;
+
+/// A change of a cached file or directory.
+pub(crate) type ProxyCacheChange = CacheChange<CachedOrigin>;
 
 /// A reader of a cached file, with the status of the version that it reads.
 pub(crate) struct ProxyCacheReader {
@@ -67,6 +70,24 @@ pub(crate) async fn open(
     let origin = CachedOrigin { remote: remote.clone(), server };
     let reader = cache.open(key, ticket, version(&stat), (Arc::new(origin), owner)).await?;
     Some(ProxyCacheReader { reader, stat })
+}
+
+/// Makes a request that changes files. What is cached of them is removed before its result is returned, unless the
+/// origin has refused the change. Returns the changes as well, which are in progress until they are dropped.
+pub(crate) async fn make_change<T>(
+    changes: impl IntoIterator<Item = ProxyCacheChange>,
+    request: impl Future<Output = Result<T, RequestFailure>>,
+) -> Result<(T, Vec<ProxyCacheChange>), RequestFailure> {
+    // Dropped without a report if the caller leaves.
+    let mut changes: Vec<_> = changes.into_iter().collect();
+    let result = request.await;
+    if result.as_ref().is_err_and(RequestFailure::is_refusal) {
+        changes.drain(..).for_each(ProxyCacheChange::refused);
+    }
+    for change in &mut changes {
+        change.made().await;
+    }
+    result.map(|value| (value, changes))
 }
 
 /// Returns the name of a file in the cache: its path at the fixed origin, and below the name of the server if

@@ -1,10 +1,9 @@
 //! Changes of the name space of origins.
 
-use crate::cached_origin::ProxyCache;
+use crate::cached_origin::{ProxyCache, ProxyCacheChange, make_change};
 use crate::file_system::{PathAtOrigin, ProxyFiles};
 use crate::place::RequestFailure;
 use base::{Cgi, Error, LogicalPath};
-use cache::ChangeGuard;
 use std::sync::Arc;
 use vfs::{Answer, Caller, Operation, ReplyTo, Started, Target, Value};
 
@@ -49,19 +48,18 @@ impl ProxyFiles {
                 })
             }
             Operation::Remove(target) => self.ask(who, (target, "Removing", "remove"), |at| async move {
-                let _change = change_name(cache.as_ref(), &at).await;
-                at.change(async |files| files.rm(at.path()).await).await.map(nothing)
+                let request = at.change(async |files| files.rm(at.path()).await);
+                make_change(change_name(cache.as_ref(), &at), request).await.map(|((), _)| Value::Nothing)
             }),
             Operation::Rename { from, to, existing_parent } => {
                 self.rename(caller, (from, to), existing_parent, reply)
             }
             Operation::Truncate { target, size } => {
                 self.ask(who, (target, "Truncating", "truncate"), move |at| async move {
-                    let _change = match (&cache, &at.cached) {
-                        (Some(cache), Some(path)) => Some(cache.change_content(path).await),
-                        _ => None,
-                    };
-                    at.change(async |files| files.truncate(at.path(), size).await).await.map(nothing)
+                    let change = cache.as_ref().zip(at.cached.as_ref());
+                    let change = change.map(|(cache, path)| cache.change_content(path));
+                    let request = at.change(async |files| files.truncate(at.path(), size).await);
+                    make_change(change, request).await.map(|((), _)| Value::Nothing)
                 })
             }
             _ => Started::Done(Answer::error(base::ErrorKind::Unsupported, "it changes no name")),
@@ -96,9 +94,9 @@ impl ProxyFiles {
                 return Err(RequestFailure::Client(client::Error::new("mv", at.path(), cause)));
             }
             check_exists(parent).await?;
-            let _old = change_name(cache.as_ref(), &at).await;
-            let _new = change_name(cache.as_ref(), &new).await;
-            at.change(async |files| files.mv(at.path(), new.path()).await).await.map(nothing)
+            let changes = [change_name(cache.as_ref(), &at), change_name(cache.as_ref(), &new)];
+            let request = at.change(async |files| files.mv(at.path(), new.path()).await);
+            make_change(changes.into_iter().flatten(), request).await.map(|((), _)| Value::Nothing)
         })
     }
 
@@ -135,9 +133,9 @@ fn with_text_of_both(from: Target, to: &Target) -> Option<Target> {
     Some(Target { path: from.path, cgi: Cgi::new(&text) })
 }
 
-/// Ends the use of what is cached at and below a path, until the guard is dropped.
-async fn change_name(cache: Option<&Arc<ProxyCache>>, at: &PathAtOrigin) -> Option<ChangeGuard> {
-    Some(cache?.change_name(at.cached.as_ref()?).await)
+/// Begins a change of a file or directory in the cache.
+fn change_name(cache: Option<&Arc<ProxyCache>>, at: &PathAtOrigin) -> Option<ProxyCacheChange> {
+    Some(cache?.change_name(at.cached.as_ref()?))
 }
 
 /// Fails if a directory does not exist at its origin. The origin could not be told to create missing

@@ -135,6 +135,24 @@ mod tests {
     }
 
     #[test]
+    fn only_certain_refusals_leave_a_change_unmade() {
+        let of = |cause| RequestFailure::Client(client::Error::new("rm", "root://o//a", cause));
+        let server = |code| Cause::Server { code, text: String::new() };
+        for code in [ErrorCode::NOT_AUTHORIZED, ErrorCode::FS_READ_ONLY, ErrorCode::NOT_FOUND] {
+            assert!(of(server(code)).is_refusal(), "{code:?}");
+            let uncertain = client::Error::new("rm", "root://o//a", server(code)).uncertain(true);
+            assert!(!RequestFailure::Client(uncertain).is_refusal(), "{code:?}");
+        }
+        for code in [ErrorCode::IO_ERROR, ErrorCode::SERVER_ERROR, ErrorCode(9999)] {
+            assert!(!of(server(code)).is_refusal(), "{code:?}: a part may have been made");
+        }
+        assert!(!of(Cause::Lost("closed".to_owned())).is_refusal());
+        let unsent = || RequestFailure::NotAnswering("silent".into());
+        assert!(RequestFailure::Busy.is_refusal() && unsent().is_refusal());
+        assert!(!unsent().of_change().is_refusal() && !RequestFailure::Cancelled.is_refusal());
+    }
+
+    #[test]
     fn conditions_of_the_connection_have_the_codes_of_a_proxy() {
         for (cause, kind) in [
             (Cause::Unreachable("refused".to_owned()), ErrorKind::NoServer),

@@ -234,15 +234,14 @@ impl ProxyFiles {
         self.begin((caller, reply), (target, "Opening", "open"), None, move |at| async move {
             check_exists(parent).await?;
             let with = open_options(&request, writes);
-            let mut used = CacheUse::default();
-            if let (Some(cache), Some(path), true) = (&cache, &at.cached, writes) {
-                used.change = Some(cache.change_content(path).await);
-            }
+            let change = cache.as_ref().zip(at.cached.as_ref()).filter(|_| writes);
+            let change = change.map(|(cache, path)| cache.change_content(path));
             // Before the origin is asked, so that a change meanwhile is noticed.
             let key = at.cached.as_ref().filter(|_| !writes).and_then(CacheKey::new);
             let ticket = cache.as_ref().zip(key.as_ref()).and_then(|(cache, key)| cache.ticket(key));
-            let remote = RemoteFile::open(at.origin, at.url, with, at.requester).await?;
-            let remote = Arc::new(remote);
+            let opening = RemoteFile::open(at.origin, at.url, with, at.requester);
+            let (remote, changes) = cached_origin::make_change(change, opening).await?;
+            let (remote, mut used) = (Arc::new(remote), CacheUse { reader: None, changes });
             if let (Some(cache), Some(key), Some(ticket)) = (&cache, &key, ticket) {
                 used.reader = cached_origin::open(cache, (key, ticket), &remote, at.requester.owner).await;
             }

@@ -1,11 +1,10 @@
 //! [`ProxiedFile`]: an open file of a client, which is a file at an origin.
 
-use crate::cached_origin::ProxyCacheReader;
+use crate::cached_origin::{ProxyCacheChange, ProxyCacheReader};
 use crate::place::RequestFailure;
 use crate::remote_file::RemoteFile;
 use crate::status::file_stat;
 use base::{Error, ErrorKind, LogicalPath, ReadPiece};
-use cache::ChangeGuard;
 use client::Bytes;
 use std::any::Any;
 use std::future::Future;
@@ -30,7 +29,7 @@ struct FileAtOrigin {
     /// The reader of the disk cache; `None` if the file is not cached.
     cached: Option<ProxyCacheReader>,
     /// Keeps the file out of the cache while it is open for writing.
-    _change: Option<ChangeGuard>,
+    _changes: Vec<ProxyCacheChange>,
     is_writable: bool,
     read_only: bool,
 }
@@ -39,7 +38,7 @@ struct FileAtOrigin {
 #[derive(Default)]
 pub(crate) struct CacheUse {
     pub(crate) reader: Option<ProxyCacheReader>,
-    pub(crate) change: Option<ChangeGuard>,
+    pub(crate) changes: Vec<ProxyCacheChange>,
 }
 
 impl ProxiedFile {
@@ -51,8 +50,8 @@ impl ProxiedFile {
         (is_writable, read_only): (bool, bool),
         (caller, runtime): (Arc<Caller>, Handle),
     ) -> Self {
-        let CacheUse { reader: cached, change: _change } = cache;
-        let file = Arc::new(FileAtOrigin { path, remote, cached, _change, is_writable, read_only });
+        let CacheUse { reader: cached, changes: _changes } = cache;
+        let file = Arc::new(FileAtOrigin { path, remote, cached, _changes, is_writable, read_only });
         Self { file, runtime, caller, interrupted: watch::Sender::new(false) }
     }
 

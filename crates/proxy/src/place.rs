@@ -7,6 +7,7 @@
 
 use crate::limits::RequestLane;
 use crate::log_limit::LogLimit;
+use client::xroot::ErrorCode;
 use client::{Cause, Error};
 use std::future::Future;
 use std::pin::Pin;
@@ -85,7 +86,40 @@ impl RequestFailure {
             other => other,
         }
     }
+
+    /// Reports whether a change that has failed was certainly not made.
+    pub(crate) fn is_refusal(&self) -> bool {
+        match self {
+            // A change that was sent fails with `MayBeMade`.
+            Self::NotAnswering(_) | Self::Busy => true,
+            Self::Client(error) if error.is_uncertain() => false,
+            Self::Client(error) => match error.cause() {
+                Cause::Server { code, .. } => REFUSALS.contains(code),
+                Cause::NotAllowed(_) | Cause::NotAuthenticated(_) | Cause::Unsupported(_) => true,
+                _ => false,
+            },
+            Self::Shared(failure) => failure.is_refusal(),
+            Self::MayBeMade(_) | Self::Cancelled | Self::Changed => false,
+        }
+    }
 }
+
+/// Errors with which an origin refuses a change. After others, a part of it may have been made.
+const REFUSALS: [ErrorCode; 13] = [
+    ErrorCode::ARG_INVALID,
+    ErrorCode::ARG_MISSING,
+    ErrorCode::ARG_TOO_LONG,
+    ErrorCode::AUTH_FAILED,
+    ErrorCode::FILE_LOCKED,
+    ErrorCode::FS_READ_ONLY,
+    ErrorCode::INVALID_REQUEST,
+    ErrorCode::IS_DIRECTORY,
+    ErrorCode::IT_EXISTS,
+    ErrorCode::NOT_AUTHORIZED,
+    ErrorCode::NOT_FILE,
+    ErrorCode::NOT_FOUND,
+    ErrorCode::UNSUPPORTED,
+];
 
 /// A server at which requests are made.
 pub(crate) struct OriginPlace {

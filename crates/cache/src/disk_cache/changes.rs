@@ -1,42 +1,52 @@
 //! [`ChangeTable`]: files that are being changed through this server. They are not cached meanwhile, and a reader
 //! that asked the origin before a change does not use the cache after it.
 
+use super::{CacheOrigin, DISK_TIME, DiskCache};
 use crate::CacheKey;
 use base::LogicalPath;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::task::JoinHandle;
 
 /// Number of counters that files share by their hash. A change of another file with the same counter costs a
 /// reader the cache for one open.
 const COUNTERS: usize = 4096;
 
 /// What the changes of a file are at a time. See [`super::DiskCache::ticket`].
+///
+/// It is the sum of the counters of the file and of all directories above it. Counters only grow, so equal sums
+/// mean that none of them was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OpenTicket {
-    file: u64,
-    trees: u64,
-}
+pub struct OpenTicket(u64);
 
 /// The changes in progress.
 pub(super) struct ChangeTable {
     hasher: RandomState,
     state: Mutex<ChangeState>,
+    /// The number of changes of contents in progress.
+    contents: AtomicUsize,
 }
 
 struct ChangeState {
     /// Files and directories that are being changed, and how often.
-    active: HashMap<LogicalPath, usize>,
-    /// Numbers of changes that have begun and ended, by the hash of the file.
+    active: HashMap<LogicalPath, ActiveChanges>,
+    /// Numbers of changes that were made, by the hash of the name.
     counters: Vec<u64>,
-    /// The same for all changes of names, which can be those of directories.
-    trees: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct ActiveChanges {
+    of_name: usize,
+    of_content: usize,
 }
 
 impl ChangeTable {
     pub(super) fn new() -> Arc<Self> {
-        let state = ChangeState { active: HashMap::new(), counters: vec![0; COUNTERS], trees: 0 };
-        Arc::new(Self { hasher: RandomState::new(), state: Mutex::new(state) })
+        let state = ChangeState { active: HashMap::new(), counters: vec![0; COUNTERS] };
+        let (hasher, state) = (RandomState::new(), Mutex::new(state));
+        Arc::new(Self { hasher, state, contents: AtomicUsize::new(0) })
     }
 
     fn state(&self) -> MutexGuard<'_, ChangeState> {
@@ -50,52 +60,115 @@ impl ChangeTable {
     /// Returns the ticket of a file; `None` while it is being changed.
     pub(super) fn ticket(&self, key: &CacheKey) -> Option<OpenTicket> {
         let state = self.state();
-        let above = std::iter::successors(Some(key.data().clone()), LogicalPath::parent);
-        if !state.active.is_empty() && above.into_iter().any(|path| state.active.contains_key(&path)) {
-            return None;
+        let mut sum = 0_u64;
+        for path in std::iter::successors(Some(key.data().clone()), LogicalPath::parent) {
+            if state.active.contains_key(&path) {
+                return None;
+            }
+            sum = sum.wrapping_add(state.counters.get(self.counter(&path)).copied()?);
         }
-        let file = state.counters.get(self.counter(key.data())).copied()?;
-        Some(OpenTicket { file, trees: state.trees })
+        Some(OpenTicket(sum))
     }
 
-    /// Begins a change of a file, or of a file or directory of this name.
-    pub(super) fn begin(self: &Arc<Self>, path: &LogicalPath, is_of_name: bool) -> ChangeGuard {
+    /// Reports whether the content of a file is being changed.
+    pub(super) fn is_content_changing(&self, key: &CacheKey) -> bool {
+        self.contents.load(Ordering::SeqCst) > 0
+            && self.state().active.get(key.data()).is_some_and(|active| active.of_content > 0)
+    }
+
+    /// Begins a change of the content of a file, or of a file or directory of this name.
+    pub(super) fn begin(self: &Arc<Self>, path: &LogicalPath, is_content: bool) -> ChangeGuard {
         let path = path.without_slash();
         let mut state = self.state();
-        *state.active.entry(path.clone()).or_default() += 1;
-        state.count(self.counter(&path), is_of_name);
-        drop(state);
-        ChangeGuard { table: self.clone(), path, is_of_name }
-    }
-}
-
-impl ChangeState {
-    fn count(&mut self, counter: usize, is_of_name: bool) {
-        if let Some(counter) = self.counters.get_mut(counter) {
-            *counter += 1;
+        let active = state.active.entry(path.clone()).or_default();
+        match is_content {
+            true => active.of_content += 1,
+            false => active.of_name += 1,
         }
-        self.trees += u64::from(is_of_name);
+        self.contents.fetch_add(usize::from(is_content), Ordering::SeqCst);
+        drop(state);
+        ChangeGuard { table: self.clone(), path, is_content }
     }
 }
 
 /// A change in progress, until it is dropped.
 #[must_use]
-pub struct ChangeGuard {
+pub(super) struct ChangeGuard {
     table: Arc<ChangeTable>,
     path: LogicalPath,
-    is_of_name: bool,
+    is_content: bool,
+}
+
+impl ChangeGuard {
+    /// Records that the change was made, so earlier tickets are no longer valid.
+    pub(super) fn record(&self) {
+        let counter = self.table.counter(&self.path);
+        if let Some(counter) = self.table.state().counters.get_mut(counter) {
+            *counter += 1;
+        }
+    }
 }
 
 impl Drop for ChangeGuard {
     fn drop(&mut self) {
-        let counter = self.table.counter(&self.path);
         let mut state = self.table.state();
-        state.count(counter, self.is_of_name);
-        if let Some(number) = state.active.get_mut(&self.path) {
-            *number -= 1;
-            if *number == 0 {
+        self.table.contents.fetch_sub(usize::from(self.is_content), Ordering::SeqCst);
+        if let Some(active) = state.active.get_mut(&self.path) {
+            match self.is_content {
+                true => active.of_content -= 1,
+                false => active.of_name -= 1,
+            }
+            if active.of_content + active.of_name == 0 {
                 state.active.remove(&self.path);
             }
+        }
+    }
+}
+
+/// A change through this server. Until it is dropped, the file is not opened in the cache, and readers that have it
+/// open compare its version before each read.
+///
+/// The end of the request must be reported. What is cached is removed if the change was made. If it is dropped
+/// without a report, the change may have been made.
+#[must_use]
+pub struct CacheChange<O: CacheOrigin> {
+    cache: Arc<DiskCache<O>>,
+    guard: Arc<ChangeGuard>,
+    is_reported: bool,
+}
+
+impl<O: CacheOrigin> CacheChange<O> {
+    pub(super) fn new(cache: &Arc<DiskCache<O>>, guard: ChangeGuard) -> Self {
+        Self { cache: cache.clone(), guard: Arc::new(guard), is_reported: false }
+    }
+
+    /// Reports that the change was made or may have been made. Readers do not get bytes of the time before it
+    /// afterwards.
+    pub async fn made(&mut self) {
+        self.is_reported = true;
+        // After that time the rest is removed in the background, and the file is not cached until then.
+        tokio::time::timeout(DISK_TIME, self.invalidate()).await.ok();
+    }
+
+    /// Reports that nothing was changed.
+    pub fn refused(mut self) {
+        self.is_reported = true;
+    }
+
+    fn invalidate(&self) -> JoinHandle<()> {
+        self.guard.record();
+        let (cache, guard) = (self.cache.clone(), self.guard.clone());
+        self.cache.shared.runtime.spawn(async move {
+            cache.invalidate_all(&guard.path, guard.is_content).await;
+            drop(guard);
+        })
+    }
+}
+
+impl<O: CacheOrigin> Drop for CacheChange<O> {
+    fn drop(&mut self) {
+        if !self.is_reported {
+            drop(self.invalidate());
         }
     }
 }
@@ -113,17 +186,34 @@ mod tests {
         let (table, key) = (ChangeTable::new(), CacheKey::new(&path("/d/f")).unwrap());
         let before = table.ticket(&key).unwrap();
         assert_eq!(table.ticket(&key), Some(before));
-        let (one, two) = (table.begin(&path("/d/f"), false), table.begin(&path("/d/f"), false));
-        assert_eq!(table.ticket(&key), None);
+        let (one, two) = (table.begin(&path("/d/f"), true), table.begin(&path("/d/f"), true));
+        assert!(table.ticket(&key).is_none() && table.is_content_changing(&key));
+        one.record();
         drop(one);
-        assert_eq!(table.ticket(&key), None, "the other change continues");
+        assert!(table.ticket(&key).is_none() && table.is_content_changing(&key), "the other one continues");
         drop(two);
         let after = table.ticket(&key).unwrap();
-        assert_ne!(after, before);
-        let directory = table.begin(&path("/d/"), true);
-        assert_eq!(table.ticket(&key), None);
+        assert!(after != before && !table.is_content_changing(&key));
+        let directory = table.begin(&path("/d/"), false);
+        assert!(table.ticket(&key).is_none() && !table.is_content_changing(&key));
+        directory.record();
         drop(directory);
         assert_ne!(table.ticket(&key), Some(after));
         assert!(table.state().active.is_empty());
+    }
+
+    #[test]
+    fn a_change_that_was_refused_or_is_elsewhere_leaves_tickets_valid() {
+        let (table, key) = (ChangeTable::new(), CacheKey::new(&path("/d/f")).unwrap());
+        let before = table.ticket(&key).unwrap();
+        drop(table.begin(&path("/"), false));
+        assert_eq!(table.ticket(&key), Some(before));
+        // Some names may have the counter of the file or of a directory above it.
+        let others = (0..100).filter(|number| {
+            let ticket = table.ticket(&key);
+            table.begin(&path(&format!("/missing/{number}")), false).record();
+            table.ticket(&key) == ticket
+        });
+        assert!(others.count() > 90);
     }
 }

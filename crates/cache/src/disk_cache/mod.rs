@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `cache_index` | `CacheIndex`: the files on disk with their sizes, and the order of their removal |
 //! | `cached_file` | `CachedFile`: one version of a file that readers have open |
-//! | `changes` | [`ChangeGuard`], [`OpenTicket`]: changes of files through this server |
+//! | `changes` | [`CacheChange`], [`OpenTicket`]: changes of files through this server |
 //! | `fetch_memory` | `FetchMemory`: the limit of the memory of fetches |
 //! | `origin` | [`CacheOrigin`]: the source of a cached file |
 //! | `reader` | [`CacheReader`]: a reader of a cached file |
@@ -33,7 +33,7 @@ mod work;
 #[cfg(test)]
 mod tests;
 
-pub use changes::{ChangeGuard, OpenTicket};
+pub use changes::{CacheChange, OpenTicket};
 pub use origin::{CacheOrigin, CacheReadError};
 pub use reader::{CacheRead, CacheReader};
 pub use settings::{CacheLimits, CacheStartError, DiskCacheSettings, DiskShare};
@@ -197,34 +197,26 @@ impl<O: CacheOrigin> DiskCache<O> {
         }
     }
 
-    /// Begins a change of the content of a file through this server. Nothing of it is stored any longer, and
-    /// it is not cached until the guard is dropped. Readers compare its version from now on.
-    pub async fn change_content(self: &Arc<Self>, path: &LogicalPath) -> ChangeGuard {
-        self.change(path, true).await
+    /// Begins a change of the content of a file through this server, before the origin is asked for it.
+    pub fn change_content(self: &Arc<Self>, path: &LogicalPath) -> CacheChange<O> {
+        CacheChange::new(self, self.changes.begin(path, true))
     }
 
     /// Begins a removal or a renaming of a file or directory through this server.
-    pub async fn change_name(self: &Arc<Self>, path: &LogicalPath) -> ChangeGuard {
-        self.change(path, false).await
+    pub fn change_name(self: &Arc<Self>, path: &LogicalPath) -> CacheChange<O> {
+        CacheChange::new(self, self.changes.begin(path, false))
     }
 
-    async fn change(self: &Arc<Self>, path: &LogicalPath, is_content: bool) -> ChangeGuard {
-        let guard = self.changes.begin(path, !is_content);
-        let path = path.without_slash();
-        let mut keys: Vec<CacheKey> = CacheKey::new(&path).into_iter().collect();
+    /// Removes what is stored of a file, and unless only its content was changed, of those below a directory.
+    async fn invalidate_all(&self, path: &LogicalPath, is_content: bool) {
+        let mut keys: Vec<CacheKey> = CacheKey::new(path).into_iter().collect();
         if !is_content {
-            keys.extend(self.shared.index.within(&path, RENAMED_FILES_MAX));
+            keys.extend(self.shared.index.within(path, RENAMED_FILES_MAX));
             keys.dedup();
         }
-        let cache = self.clone();
-        let removed = self.shared.runtime.spawn(async move {
-            for key in keys {
-                cache.invalidate(&key, is_content).await;
-            }
-        });
-        // What is left after that time is another version than the origin has after the change.
-        tokio::time::timeout(DISK_TIME, removed).await.ok();
-        guard
+        for key in keys {
+            self.invalidate(&key, is_content).await;
+        }
     }
 
     /// Removes what is stored of a file, whether it is open or not.

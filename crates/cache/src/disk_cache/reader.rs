@@ -70,13 +70,14 @@ impl<O: CacheOrigin> CacheReader<O> {
         self.file.version()
     }
 
-    /// Fails if the file may have been changed through this server since it was opened, and is another version at
-    /// the origin. To be called before each read.
+    /// Fails if the file may have been changed through this server since it was opened, or is being changed, and is
+    /// another version at the origin. To be called before each read.
     ///
     /// # Errors
     /// [`CacheReadError`].
     pub async fn check(&self) -> Result<(), CacheReadError<O::Failure>> {
-        if self.file.is_suspect() { self.file.check_version(&*self.origin).await } else { Ok(()) }
+        let is_suspect = self.file.is_suspect() || self.cache.changes.is_content_changing(&self.file.key);
+        if is_suspect { self.file.check_version(&*self.origin).await } else { Ok(()) }
     }
 
     /// Begins to read. Several reads can be in progress at once.

@@ -20,11 +20,18 @@ async fn client(world: World, cache: TestCache, seed: u64) {
             4 => world.pass_time(),
             5 if rng.draw().is_multiple_of(4) => world.put(&name, rng.draw() % (20 * BLOCK)),
             6 if rng.draw().is_multiple_of(4) => {
-                let guard = cache.change_content(&path(&name)).await;
+                let mut change = cache.change_content(&path(&name));
                 world.put(&name, 1 + rng.draw() % (20 * BLOCK));
-                drop(guard);
+                if rng.draw().is_multiple_of(2) {
+                    change.made().await;
+                }
             }
-            7 if rng.draw().is_multiple_of(8) => drop(cache.change_name(&path(&name)).await),
+            7 if rng.draw().is_multiple_of(4) => {
+                let change = cache.change_content(&path(&name));
+                tokio::task::yield_now().await;
+                change.refused();
+            }
+            7 if rng.draw().is_multiple_of(4) => cache.change_name(&path(&name)).made().await,
             8 => {
                 let call = ["write", "sync", "create", "rename", "read", "open", "remove"];
                 let call = call[(rng.draw() % call.len() as u64) as usize];

@@ -138,13 +138,18 @@ async fn a_change_through_the_server_ends_the_use_of_what_is_stored() {
     let origin = world.origin("/d/f");
     let reader = world.open(&cache, "/d/f").await.unwrap();
     world.check_read(&reader, 0, 4 * BLOCK).await.unwrap();
-    let guard = cache.change_content(&path("/d/f")).await;
+    let mut change = cache.change_content(&path("/d/f"));
     assert!(cache.ticket(&key("/d/f")).is_none());
     // Nothing was changed so far.
     world.check_read(&reader, 0, 4 * BLOCK).await.unwrap();
+    change.made().await;
+    assert_eq!((cache.bytes(), world.disk.get(&path("/d/f"))), (0, None));
+    world.check_read(&reader, 0, 4 * BLOCK).await.unwrap();
+    // A file that is open for writing changes later.
     world.put("/d/f", 4 * BLOCK);
     assert_eq!(world.check_read(&reader, 0, BLOCK).await, Err(CacheReadError::Changed));
-    drop(guard);
+    assert!(cache.ticket(&key("/d/f")).is_none());
+    drop(change);
     assert!(
         cache.open(&key("/d/f"), early, origin.opened(), (origin, Owner(7))).await.is_none(),
         "an early ticket"
@@ -156,10 +161,58 @@ async fn a_change_through_the_server_ends_the_use_of_what_is_stored() {
     world.settle(&cache).await;
     assert_eq!(cache.bytes(), 4 * BLOCK);
     // A removal or a renaming, of the directory as well.
-    drop(cache.change_name(&path("/d")).await);
+    cache.change_name(&path("/d")).made().await;
     assert_eq!((cache.bytes(), cache.files()), (0, 0));
     let names = world.disk.names();
     assert!(names.iter().all(|name| name.as_bytes().starts_with(b"/.scalla-cache/")), "{names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_the_origin_refuses_removes_nothing() {
+    let world = World::new();
+    let cache = world.start(settings());
+    for name in ["/d/f", "/d/g"] {
+        world.put(name, 4 * BLOCK);
+        let reader = world.open(&cache, name).await.unwrap();
+        world.check_read(&reader, 0, 4 * BLOCK).await.unwrap();
+    }
+    world.settle(&cache).await;
+    let reader = world.open(&cache, "/d/f").await.unwrap();
+    let (ticket, origin) = (cache.ticket(&key("/d/g")).unwrap(), world.origin("/d/g"));
+    for _ in 0..3 {
+        for change in [cache.change_content(&path("/d/f")), cache.change_name(&path("/d"))] {
+            assert!(cache.ticket(&key("/d/f")).is_none());
+            world.check_read(&reader, 0, 4 * BLOCK).await.unwrap();
+            change.refused();
+        }
+    }
+    assert_eq!((cache.bytes(), cache.files()), (8 * BLOCK, 2));
+    let opened = cache.open(&key("/d/g"), ticket, origin.opened(), (origin, Owner(7))).await;
+    assert!(opened.is_some(), "a reader that was opening a file uses the cache");
+    // The reader does not ask the origin any longer.
+    world.put("/d/f", 4 * BLOCK);
+    world.check_read(&reader, 0, 4 * BLOCK).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_changing_is_read_at_the_origin_and_a_lost_change_may_have_been_made() {
+    let world = World::new();
+    world.put("/f", 4 * BLOCK);
+    let cache = world.start(settings());
+    let reader = world.open(&cache, "/f").await.unwrap();
+    world.check_read(&reader, 0, 4 * BLOCK).await.unwrap();
+    world.settle_stores(&cache).await;
+    let change = cache.change_content(&path("/f"));
+    // The origin has made the change, and its answer is still on the way.
+    world.put("/f", 4 * BLOCK);
+    assert_eq!(world.check_read(&reader, 0, BLOCK).await, Err(CacheReadError::Changed));
+    // The client has left before the answer.
+    drop(change);
+    world.until(|| cache.bytes() == 0 && world.disk.get(&path("/f")).is_none()).await;
+    world.until(|| cache.ticket(&key("/f")).is_some()).await;
+    world.pass_time();
+    let new = world.open(&cache, "/f").await.unwrap();
+    world.check_read(&new, 0, 4 * BLOCK).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
