@@ -6,6 +6,11 @@ use base::{LogicalPath, Owner, bytes_of};
 use cache::{CacheChange, CacheKey, CacheOrigin, CacheReadError, CacheReader, DiskCache, OriginVersion};
 use client::{Bytes, StatInfo};
 use std::sync::Arc;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Number of requests that an open file makes at once. A vector read of a client can need thousands, more than may
+/// wait for the origin.
+const REQUESTS_MAX: usize = 64;
 
 /// The disk cache of a proxy.
 pub(crate) type ProxyCache = DiskCache<CachedOrigin>;
@@ -24,6 +29,19 @@ pub(crate) struct CachedOrigin {
     remote: Arc<RemoteFile>,
     /// The server at which it was opened.
     server: String,
+    requests: Semaphore,
+}
+
+impl CachedOrigin {
+    pub(crate) fn new(remote: Arc<RemoteFile>) -> Self {
+        let server = remote.server();
+        Self { remote, server, requests: Semaphore::new(REQUESTS_MAX) }
+    }
+
+    /// Waits for the turn of a request.
+    async fn turn(&self) -> Result<SemaphorePermit<'_>, Arc<RequestFailure>> {
+        self.requests.acquire().await.map_err(|_| Arc::new(RequestFailure::Cancelled))
+    }
 }
 
 impl CacheOrigin for CachedOrigin {
@@ -31,10 +49,12 @@ impl CacheOrigin for CachedOrigin {
     type Failure = Arc<RequestFailure>;
 
     async fn read(&self, offset: u64, length: usize) -> Result<Bytes, Arc<RequestFailure>> {
+        let _turn = self.turn().await?;
         self.remote.read_bytes(offset, length).await.map_err(Arc::new)
     }
 
     async fn version(&self) -> Result<OriginVersion, Arc<RequestFailure>> {
+        let _turn = self.turn().await?;
         self.remote.stat().await.map(|stat| version(&stat)).map_err(Arc::new)
     }
 
@@ -65,9 +85,8 @@ pub(crate) async fn open(
     remote: &Arc<RemoteFile>,
     owner: Owner,
 ) -> Option<ProxyCacheReader> {
-    let server = remote.server();
+    let origin = CachedOrigin::new(remote.clone());
     let stat = remote.stat().await.ok().filter(StatInfo::is_file)?;
-    let origin = CachedOrigin { remote: remote.clone(), server };
     let reader = cache.open(key, ticket, version(&stat), (Arc::new(origin), owner)).await?;
     Some(ProxyCacheReader { reader, stat })
 }

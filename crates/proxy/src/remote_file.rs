@@ -180,9 +180,11 @@ mod tests {
     use super::support::{Asked, Fake, MANAGER, SERVER, ok, opened, send};
     use super::*;
     use crate::address::tests::proxy;
+    use crate::cached_origin::CachedOrigin;
     use crate::limits::PLACES_MAX;
     use crate::origin::OriginDialer;
     use base::{ClientHost, Owner};
+    use cache::CacheOrigin;
     use client::xroot::RequestCode;
     use client::xroot::flags::OpenOptions;
     use client::xroot::reply::{self, Redirect};
@@ -222,6 +224,25 @@ mod tests {
         }
         file.close().await.unwrap();
         assert_eq!(server.count(RequestCode::CLOSE), 1);
+    }
+
+    #[tokio::test]
+    async fn any_number_of_requests_of_the_cache_waits_for_a_turn() {
+        let answer = |asked: &Asked| match asked.code() {
+            RequestCode::OPEN => opened(asked, 1, 100),
+            _ => ok(asked, b"7 1 16 1700000000\0"),
+        };
+        let server = Fake::start(SERVER, answer).await;
+        let url = server.url("a");
+        let file = open(&origin(&url), &url, OpenOptions::READ).await;
+        let source = Arc::new(CachedOrigin::new(Arc::new(file)));
+        let version =
+            async |source: Arc<CachedOrigin>| source.version().await.is_ok_and(|found| found.size == 1);
+        let requests: Vec<_> = (0..5000).map(|_| tokio::spawn(version(source.clone()))).collect();
+        for request in requests {
+            assert!(request.await.unwrap());
+        }
+        assert_eq!(server.count(RequestCode::STAT), 5000);
     }
 
     #[tokio::test]
