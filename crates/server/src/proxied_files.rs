@@ -107,6 +107,9 @@ fn configuration(effective: &Effective, port: u16) -> Result<ProxyConfig, String
     })
 }
 
+/// Time that a reader of the disk cache waits for the connection of another one.
+const CACHE_PATIENCE: Duration = Duration::from_secs(4);
+
 /// Returns the configuration of the disk cache, if there is one.
 fn cache(effective: &Effective) -> Option<ProxyCacheConfig> {
     let values = &effective.proxy.cache;
@@ -116,6 +119,7 @@ fn cache(effective: &Effective) -> Option<ProxyCacheConfig> {
         block_bytes: *values.block_bytes,
         memory_bytes: *values.memory,
         prefetch_bytes: u64::from(*values.prefetch).saturating_mul(*values.block_bytes),
+        patience: CACHE_PATIENCE,
         limits: CacheLimits { low: space(low), high: space(high), files: *values.files_bytes },
     };
     Some(ProxyCacheConfig { directory, settings })

@@ -245,6 +245,11 @@ impl<O: CacheOrigin> CachedFile<O> {
         (read, receiver)
     }
 
+    /// Reports whether a read waits for the connection of another reader.
+    pub(super) fn waits_for_another(&self, read: ReadId) -> bool {
+        self.state().fill.waits_for_another(read)
+    }
+
     /// Forgets a read whose client has left.
     pub(super) fn cancel(&self, read: ReadId) {
         let mut state = self.state();

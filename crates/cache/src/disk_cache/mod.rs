@@ -96,7 +96,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             CacheIndex::new(settings.limits.capacity((usage.0, 0), 0)),
             Pool::new("cache-read", READ_THREADS),
             Pool::new("cache-write", WRITE_THREADS),
-            settings.prefetch_bytes,
+            (settings.prefetch_bytes, settings.patience),
             clock,
         ));
         shared.set_room(settings.limits.room(usage, 0));

@@ -6,6 +6,7 @@ use crate::{OriginVersion, ReadId, ReaderId};
 use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 
 /// A reader of a cached file. All readers of a version share what is fetched.
 pub struct CacheReader<O: CacheOrigin> {
@@ -22,6 +23,8 @@ pub struct CacheRead<'a, O: CacheOrigin> {
     /// The read and its result; `None` for a read behind the end.
     pending: Option<(ReadId, oneshot::Receiver<ReadResult<O>>)>,
     bytes: Range<u64>,
+    origin: &'a O,
+    began: Instant,
 }
 
 impl<O: CacheOrigin> Drop for CacheRead<'_, O> {
@@ -39,8 +42,20 @@ impl<O: CacheOrigin> CacheRead<'_, O> {
     /// # Errors
     /// [`CacheReadError`] if bytes that are not stored could not be fetched, or the file has changed.
     pub async fn finish(mut self, into: &mut [u8]) -> Result<usize, CacheReadError<O::Failure>> {
-        let Some((_, result)) = &mut self.pending else { return Ok(0) };
-        let parts = result.await.unwrap_or(Err(CacheReadError::Ended))?;
+        let Some((read, result)) = &mut self.pending else { return Ok(0) };
+        let mut patient_until = self.began + self.file.shared.patience;
+        let parts = loop {
+            match timeout_at(patient_until, &mut *result).await {
+                Ok(parts) => break parts.unwrap_or(Err(CacheReadError::Ended))?,
+                // The connection of another reader may hang for as long as its client waits.
+                Err(_) if self.file.waits_for_another(*read) => {
+                    self.file.cancel(*read);
+                    let content = self.file.request(self.origin, &self.bytes).await?;
+                    break vec![(self.bytes.start, content)];
+                }
+                Err(_) => patient_until = Instant::now() + self.file.shared.patience,
+            }
+        };
         let mut count = 0;
         for (at, content) in parts {
             let begin = at.checked_sub(self.bytes.start).and_then(|begin| usize::try_from(begin).ok());
@@ -85,7 +100,7 @@ impl<O: CacheOrigin> CacheReader<O> {
         let end = offset.saturating_add(length as u64).min(self.file.version().size);
         let bytes = offset.min(end)..end;
         let pending = (!bytes.is_empty()).then(|| self.file.begin_read(self.id, bytes.clone()));
-        CacheRead { file: &self.file, pending, bytes }
+        CacheRead { file: &self.file, pending, bytes, origin: &self.origin, began: Instant::now() }
     }
 
     /// Reads into `into` and returns the number of bytes. Fewer mean the end of the file.

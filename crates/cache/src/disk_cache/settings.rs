@@ -1,6 +1,7 @@
 //! [`DiskCacheSettings`]: the configuration of a disk cache.
 
 use std::io;
+use std::time::Duration;
 use thiserror::Error;
 
 /// The configuration of a disk cache.
@@ -12,6 +13,8 @@ pub struct DiskCacheSettings {
     pub memory_bytes: u64,
     /// Maximum number of bytes that are fetched ahead of a reader; 0 for none.
     pub prefetch_bytes: u64,
+    /// Time that a reader waits for bytes that another one fetches, before it requests them by its own connection.
+    pub patience: Duration,
     /// When files are removed.
     pub limits: CacheLimits,
 }

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 use storage::Pool;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
@@ -33,6 +34,8 @@ pub(super) struct CacheShared {
     pub(super) writes: Arc<Pool>,
     /// Maximum number of bytes that are fetched ahead of a reader.
     pub(super) prefetch_bytes: u64,
+    /// Time that a reader waits for the fetch of another one.
+    pub(super) patience: Duration,
     pub(super) clock: CacheClock,
     /// The disk has no room, so nothing is stored.
     is_full: AtomicBool,
@@ -60,7 +63,7 @@ impl CacheShared {
         index: CacheIndex,
         reads: Arc<Pool>,
         writes: Arc<Pool>,
-        prefetch_bytes: u64,
+        (prefetch_bytes, patience): (u64, Duration),
         clock: CacheClock,
     ) -> Self {
         Self {
@@ -71,6 +74,7 @@ impl CacheShared {
             reads,
             writes,
             prefetch_bytes,
+            patience,
             clock,
             is_full: AtomicBool::new(false),
             room: AtomicU64::new(0),

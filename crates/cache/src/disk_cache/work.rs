@@ -82,7 +82,11 @@ impl<O: CacheOrigin> CachedFile<O> {
 
     /// Requests bytes at the origin. The version is compared after they have arrived, so they are those of the
     /// version of this file.
-    async fn request(&self, origin: &O, bytes: &Range<u64>) -> Result<Bytes, CacheReadError<O::Failure>> {
+    pub(super) async fn request(
+        &self,
+        origin: &O,
+        bytes: &Range<u64>,
+    ) -> Result<Bytes, CacheReadError<O::Failure>> {
         if self.has_changed() {
             return Err(CacheReadError::Changed);
         }

@@ -148,6 +148,14 @@ impl FileFill {
         self.reads.get(&read).map(|pending| pending.reader)
     }
 
+    /// Reports whether a read waits for a fetch of another reader.
+    #[must_use]
+    pub fn waits_for_another(&self, read: ReadId) -> bool {
+        let Some(reader) = self.reader_of(read) else { return false };
+        let mut others = self.fetches.values().filter(|fetch| fetch.reader != reader);
+        others.any(|fetch| fetch.waiters.iter().any(|waiter| waiter.read == read))
+    }
+
     /// Gives up a block, whose bytes on disk may be removed then. Returns `false` if it is not stored, or
     /// is being read.
     pub fn evict(&mut self, block: u64) -> bool {

@@ -7,10 +7,11 @@ mod room;
 mod world;
 
 use super::{CacheReadError, DiskCache};
-use crate::CacheKey;
+use crate::{CacheKey, DiskCacheSettings};
 use base::{LogicalPath, Owner};
 use rustix::io::Errno;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Semaphore;
 use world::{BLOCK, World, settings};
 
@@ -240,6 +241,31 @@ async fn a_waiting_reader_is_answered_when_the_one_that_fetches_fails_or_leaves(
     waiting.await.unwrap().unwrap();
     world.settle(&cache).await;
     assert_eq!((cache.open_files(), cache.memory()), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_does_not_wait_forever_for_the_connection_of_another_one() {
+    let world = World::new();
+    world.put("/f", 4 * BLOCK);
+    let cache = world.start(DiskCacheSettings { patience: Duration::from_millis(5), ..settings() });
+    let gate = Arc::new(Semaphore::new(0));
+    let hanging = world.open_with(&cache, "/f", |origin| origin.wait_at(gate.clone())).await.unwrap();
+    let (reader, late) = (world.open(&cache, "/f").await.unwrap(), world.open(&cache, "/f").await.unwrap());
+    let fetching = {
+        let world = world.clone();
+        tokio::spawn(async move { world.check_read(&hanging, 0, 2 * BLOCK).await })
+    };
+    world.until(|| world.waiting() == 1).await;
+    world.check_read(&reader, 0, 4 * BLOCK).await.unwrap();
+    // Its bytes are those of the opened version only.
+    world.put("/f", 4 * BLOCK);
+    assert_eq!(world.check_read(&late, BLOCK, BLOCK).await, Err(CacheReadError::Changed));
+    assert_eq!(world.waiting(), 1, "the fetch still waits, and its own reader has not made it again");
+    gate.close();
+    assert!(fetching.await.unwrap().is_err());
+    drop((reader, late));
+    world.settle(&cache).await;
+    world.check_usage(&cache);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -22,6 +22,7 @@ pub(super) fn settings() -> DiskCacheSettings {
         block_bytes: BLOCK,
         memory_bytes: 1 << 20,
         prefetch_bytes: 0,
+        patience: Duration::from_secs(60),
         limits: CacheLimits {
             high: DiskShare::Bytes(u64::MAX),
             low: DiskShare::Bytes(u64::MAX),
