@@ -236,8 +236,8 @@ def test_redirects_with_tokens_open_a_limited_number_of_connections():
         for _ in range(250):
             connection.close(connection.open("/f"))
         assert manager.count == 250
-        # The end of a connection takes a moment to arrive.
-        assert 120 <= server.most <= 134
+        # The limit is 128. The end of a connection takes a moment to arrive, on a busy machine a longer one.
+        assert 120 <= server.most <= 160
 
 
 class LargeDirectory(Recorder):
