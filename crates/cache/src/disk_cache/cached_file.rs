@@ -245,6 +245,11 @@ impl<O: CacheOrigin> CachedFile<O> {
         (read, receiver)
     }
 
+    /// Reports whether a read waits for the disk.
+    pub(super) fn waits_for_disk(&self, read: ReadId) -> bool {
+        self.state().fill.waits_for_disk(read)
+    }
+
     /// Reports whether a read waits for the connection of another reader.
     pub(super) fn waits_for_another(&self, read: ReadId) -> bool {
         self.state().fill.waits_for_another(read)
@@ -391,7 +396,7 @@ impl<O: CacheOrigin> CachedFile<O> {
                     work.push(FileWork::ReadStored { read, owner, bytes });
                 }
                 FillAction::Copy { read, fetch, bytes } => {
-                    if let Some(content) = state.content(fetch, &bytes) {
+                    if let Some(content) = state.part(fetch, &bytes) {
                         state.give(read, bytes.start, content);
                     }
                 }
@@ -446,6 +451,12 @@ impl<O: CacheOrigin> CachedFileState<O> {
         (place.start <= place.end && place.end <= content.len()).then(|| content.slice(place))
     }
 
+    /// Returns bytes in the memory of a fetch, for a read.
+    fn part(&self, fetch: FetchId, bytes: &Range<u64>) -> Option<Bytes> {
+        let whole = self.fetched.get(&fetch).map_or(0, |(_, content)| content.len());
+        Some(without_rest(self.content(fetch, bytes)?, whole))
+    }
+
     fn give(&mut self, read: ReadId, offset: u64, content: Bytes) {
         if let Some(pending) = self.reads.get_mut(&read) {
             pending.parts.push((offset, content));
@@ -470,6 +481,26 @@ impl<O: CacheOrigin> CachedFileState<O> {
     }
 }
 
+/// Copies a small part of memory, because a part keeps all of it until its read ends, and the memory is counted only
+/// until the blocks are stored.
+fn without_rest(part: Bytes, whole: usize) -> Bytes {
+    if part.len() < whole / 2 { Bytes::copy_from_slice(&part) } else { part }
+}
+
 fn added(count: i64, bytes: u64) -> i64 {
     count.saturating_add(i64::try_from(bytes).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_part_does_not_keep_the_memory_of_a_fetch() {
+        let whole = Bytes::from(vec![7; 1000]);
+        let is_inside = |part: &Bytes| whole.as_ptr_range().contains(&part.as_ptr());
+        let small = without_rest(whole.slice(10..26), whole.len());
+        assert!(!is_inside(&small) && small == whole.slice(10..26));
+        assert!(is_inside(&without_rest(whole.slice(10..900), whole.len())));
+    }
 }

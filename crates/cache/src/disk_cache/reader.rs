@@ -6,7 +6,7 @@ use crate::{OriginVersion, ReadId, ReaderId};
 use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// A reader of a cached file. All readers of a version share what is fetched.
 pub struct CacheReader<O: CacheOrigin> {
@@ -43,18 +43,9 @@ impl<O: CacheOrigin> CacheRead<'_, O> {
     /// [`CacheReadError`] if bytes that are not stored could not be fetched, or the file has changed.
     pub async fn finish(mut self, into: &mut [u8]) -> Result<usize, CacheReadError<O::Failure>> {
         let Some((read, result)) = &mut self.pending else { return Ok(0) };
-        let mut patient_until = self.began + self.file.shared.patience;
-        let parts = loop {
-            match timeout_at(patient_until, &mut *result).await {
-                Ok(parts) => break parts.unwrap_or(Err(CacheReadError::Ended))?,
-                // The connection of another reader may hang for as long as its client waits.
-                Err(_) if self.file.waits_for_another(*read) => {
-                    self.file.cancel(*read);
-                    let content = self.file.request(self.origin, &self.bytes).await?;
-                    break vec![(self.bytes.start, content)];
-                }
-                Err(_) => patient_until = Instant::now() + self.file.shared.patience,
-            }
+        let parts = match timeout_at(self.began + self.file.shared.patience, &mut *result).await {
+            Ok(parts) => parts.unwrap_or(Err(CacheReadError::Ended))?,
+            Err(_) => wait_longer(self.file, *read, (self.origin, &self.bytes), result).await?,
         };
         let mut count = 0;
         for (at, content) in parts {
@@ -67,6 +58,31 @@ impl<O: CacheOrigin> CacheRead<'_, O> {
         // Each byte arrives once.
         if count as u64 == self.bytes.end - self.bytes.start { Ok(count) } else { Err(CacheReadError::Ended) }
     }
+}
+
+/// Waits for a read that takes long. If it waits for the connection of another reader, which may hang, or for the disk,
+/// the bytes are requested by its own connection.
+async fn wait_longer<O: CacheOrigin>(
+    file: &CachedFile<O>,
+    read: ReadId,
+    (origin, bytes): (&O, &Range<u64>),
+    result: &mut oneshot::Receiver<ReadResult<O>>,
+) -> ReadResult<O> {
+    while !file.waits_for_another(read) && !file.waits_for_disk(read) {
+        if let Ok(parts) = timeout(file.shared.patience, &mut *result).await {
+            return parts.unwrap_or(Err(CacheReadError::Ended));
+        }
+    }
+    tokio::select! {
+        parts = &mut *result => return parts.unwrap_or(Err(CacheReadError::Ended)),
+        content = file.request(origin, bytes) => match content {
+            Ok(content) => return Ok(vec![(bytes.start, content)]),
+            Err(failure) if file.waits_for_another(read) => return Err(failure),
+            // A slow disk may still have them.
+            Err(_) => {}
+        }
+    }
+    result.await.unwrap_or(Err(CacheReadError::Ended))
 }
 
 impl<O: CacheOrigin> CacheReader<O> {

@@ -156,6 +156,12 @@ impl FileFill {
         others.any(|fetch| fetch.waiters.iter().any(|waiter| waiter.read == read))
     }
 
+    /// Reports whether a read waits for bytes from the disk.
+    #[must_use]
+    pub fn waits_for_disk(&self, read: ReadId) -> bool {
+        self.reads.contains_key(&read) && self.disk_reads.iter().any(|(one, _)| *one == read)
+    }
+
     /// Gives up a block, whose bytes on disk may be removed then. Returns `false` if it is not stored, or
     /// is being read.
     pub fn evict(&mut self, block: u64) -> bool {

@@ -8,7 +8,7 @@ use base::{LogicalPath, SplitMix64};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use storage::{PlainKind, PlainStatus};
 
 /// The unit in which unsynced data survives a power cut.
@@ -45,7 +45,11 @@ struct State {
 
 /// A disk in memory. Clones are the same disk.
 #[derive(Clone, Default)]
-pub(crate) struct MemoryDisk(Arc<Mutex<State>>);
+pub(crate) struct MemoryDisk(Arc<Mutex<State>>, Arc<HangingReads>);
+
+/// Whether reads hang, and what wakes them.
+#[derive(Default)]
+struct HangingReads(Mutex<bool>, Condvar);
 
 struct MemoryFile {
     disk: MemoryDisk,
@@ -100,6 +104,12 @@ impl MemoryDisk {
     /// Makes all calls of this kind fail.
     pub(crate) fn fail_always(&self, call: &'static str, error: Errno) {
         self.lock().always.push((call, error.raw_os_error()));
+    }
+
+    /// Lets reads hang, or go on.
+    pub(crate) fn set_hanging(&self, hang: bool) {
+        *self.1.0.lock().unwrap() = hang;
+        self.1.1.notify_all();
     }
 
     /// Ends all failures.
@@ -176,7 +186,7 @@ impl MemoryDisk {
         (state.stop_after, state.opened) = (None, 0);
         state.faults.clear();
         state.always.clear();
-        Self(Arc::new(Mutex::new(state)))
+        Self(Arc::new(Mutex::new(state)), Arc::default())
     }
 
     /// Returns the disk after a power cut. Of each name one of its last states has survived, and of each file the
@@ -305,6 +315,8 @@ impl CacheDisk for MemoryDisk {
 
 impl CacheDiskFile for MemoryFile {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let HangingReads(hang, woken) = &*self.disk.1;
+        drop(woken.wait_while(hang.lock().unwrap(), |hang| *hang).unwrap());
         let state = self.disk.call("read")?;
         let content = &state.inodes[self.inode].content;
         let begin = (offset as usize).min(content.len());

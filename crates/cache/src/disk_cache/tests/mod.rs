@@ -269,6 +269,31 @@ async fn a_reader_does_not_wait_forever_for_the_connection_of_another_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_disk_hangs_readers_are_served_from_the_origin() {
+    let world = World::new();
+    world.put("/f", 4 * BLOCK);
+    let cache = world.start(DiskCacheSettings { patience: Duration::from_millis(5), ..settings() });
+    let reader = world.open(&cache, "/f").await.unwrap();
+    world.check_read(&reader, 0, 4 * BLOCK).await.unwrap();
+    world.settle_stores(&cache).await;
+    world.disk.set_hanging(true);
+    let before = world.fetched();
+    world.check_read(&reader, 7, 2 * BLOCK).await.unwrap();
+    assert_eq!(world.fetched() - before, 2 * BLOCK);
+    // The origin has failed, and the disk was only slow.
+    world.fail_one_of(1);
+    let reading = {
+        let world = world.clone();
+        tokio::spawn(async move { world.check_read(&reader, 0, 4 * BLOCK).await })
+    };
+    tokio::task::yield_now().await;
+    world.disk.set_hanging(false);
+    reading.await.unwrap().unwrap();
+    world.settle(&cache).await;
+    world.check_usage(&cache);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_has_a_limit_that_no_number_of_readers_passes() {
     let world = World::new();
     for number in 0..8 {
