@@ -175,6 +175,7 @@ def test_a_server_takes_over_and_leaves_the_queue_to_the_daemon_again(tape, site
 def test_a_server_with_the_queue_keeps_a_daemon_from_it(tape, site, daemon):  # noqa: F811
     server = site()
     server.start()
+    wait_until(lambda: "initialization completed" in server.output())
     tape.put("file", b"x")
     xfrd = daemon("frm_xfrd", server).start()
     wait_until(lambda: "standing by" in xfrd.output())

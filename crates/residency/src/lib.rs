@@ -107,4 +107,4 @@ pub use staging::{Staging, remote_name, source_of};
 pub use store::{EntryStore, OwnerTurn, QueuePlaces};
 pub use sweep::remove_leftovers;
 pub use waiting::Waiter;
-pub use work_claim::{DaemonClaim, PurgeTurn, ServerClaim, SharedWork};
+pub use work_claim::{DaemonClaim, DaemonWork, PurgeTurn, ServerClaim, SharedWork};

@@ -3,6 +3,9 @@
 //! A server has precedence, because only it knows what its clients have open, and reports files to its cluster.
 //! A daemon works while no server does. Each of them has a lock for its life, and the one that works has a
 //! third one, so the same work is never done twice. The kernel releases the locks of a process that was killed.
+//!
+//! A daemon takes the lock of a working daemon before it looks for a server, and a server takes its own before it looks
+//! for a working daemon. So at least one of two that start at once sees the other.
 
 use std::io;
 use std::path::Path;
@@ -46,6 +49,13 @@ impl SharedWork {
             Self::Purges => "purges-daemon.lock",
         }
     }
+
+    fn working_daemon(self) -> &'static str {
+        match self {
+            Self::Transfers => "transfers-daemon-works.lock",
+            Self::Purges => "purges-daemon-works.lock",
+        }
+    }
 }
 
 /// The claim of a server on work, for its life.
@@ -61,8 +71,7 @@ impl ServerClaim {
         let Some(lock) = DirectoryLock::claim(&place, work.server())? else { return Ok(None) };
         let since = Instant::now();
         while work == SharedWork::Transfers
-            && DirectoryLock::is_claimed(&place, work.daemon())?
-            && DirectoryLock::is_claimed(&place, work.worker())?
+            && DirectoryLock::is_claimed(&place, work.working_daemon())?
             && since.elapsed() < HANDOVER_MAX
         {
             std::thread::sleep(LOOK);
@@ -93,10 +102,21 @@ impl DaemonClaim {
         Ok(move || DirectoryLock::is_claimed(&place, work.server()).unwrap_or(true))
     }
 
+    /// Begins the work. `None` if a server does it, or wants to.
+    pub fn begin(&self) -> io::Result<Option<DaemonWork>> {
+        let lock = DirectoryLock::claim(&self.place, self.work.working_daemon())?;
+        Ok(lock.filter(|_| !self.is_for_server().unwrap_or(true)).map(|lock| DaemonWork { _lock: lock }))
+    }
+
     /// Reports whether a server does the work, or wants to.
     pub fn is_for_server(&self) -> io::Result<bool> {
         DirectoryLock::is_claimed(&self.place, self.work.server())
     }
+}
+
+/// The work of a daemon. A server waits for its end.
+pub struct DaemonWork {
+    _lock: DirectoryLock,
 }
 
 /// The right to purge now.
@@ -126,8 +146,7 @@ mod tests {
         assert!(DaemonClaim::take(&path, work).unwrap().is_none());
         assert!(DaemonClaim::take(&path, SharedWork::Purges).unwrap().is_some());
         assert!(!daemon.is_for_server().unwrap());
-        let place = PrivateDirectory::open(&path).unwrap();
-        let worker = DirectoryLock::claim(&place, work.worker()).unwrap().unwrap();
+        let working = daemon.begin().unwrap().unwrap();
         let (of_server, its_path) = (std::sync::mpsc::channel(), path.clone());
         let taking =
             std::thread::spawn(move || of_server.0.send(ServerClaim::take(&its_path, work).unwrap()));
@@ -135,11 +154,13 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(of_server.1.try_recv().is_err(), "the daemon still works");
-        drop(worker);
+        drop(working);
         let claim = of_server.1.recv().unwrap().unwrap();
         taking.join().unwrap().unwrap();
         assert!(ServerClaim::take(&path, work).unwrap().is_none());
+        assert!(daemon.begin().unwrap().is_none(), "the server works");
         drop(claim);
+        assert!(daemon.begin().unwrap().is_some());
         assert!(!daemon.is_for_server().unwrap());
         let turn = PurgeTurn::take(&path).unwrap().unwrap();
         assert!(PurgeTurn::take(&path).unwrap().is_none());

@@ -27,7 +27,7 @@ use crate::log::ActiveLog;
 use crate::process::{self, Detached, PidFile, enter_home, state_directory};
 use base::Supervisor;
 use config::Effective;
-use residency::{DaemonClaim, SharedWork};
+use residency::{DaemonClaim, DaemonWork, SharedWork};
 use std::process::ExitCode;
 use std::time::Duration;
 use storage::posix::Posix;
@@ -52,8 +52,9 @@ pub enum FrmDaemon {
 enum DaemonEnd {
     /// A signal, or the end of its work.
     Done,
-    /// A server wants to do the work. The daemon begins again, and stands by.
-    HandedOver,
+    /// A server wants to do the work. The daemon begins again, and stands by. The work ends when this process has been
+    /// replaced.
+    HandedOver(DaemonWork),
 }
 
 /// The parts that each daemon has.
@@ -134,7 +135,7 @@ pub fn frm_daemon(
             tracing::info!("good bye");
             ExitCode::SUCCESS
         }
-        Ok(DaemonEnd::HandedOver) => {
+        Ok(DaemonEnd::HandedOver(_until_replaced)) => {
             log.flush();
             let error = restart();
             tracing::error!("cannot begin again after the hand-over: {error}");

@@ -4,7 +4,7 @@ use super::configured_paths::{ConfiguredPaths, NoEvents};
 use super::{DaemonEnd, DaemonParts, open_tree};
 use crate::error::StartError;
 use crate::residency::{TransferPlan, end};
-use residency::{DaemonClaim, Residency, ResidencyStartError};
+use residency::{DaemonClaim, DaemonWork, Residency, ResidencyStartError};
 use std::sync::Arc;
 
 /// Executes transfers, or stands by, until a signal or a hand-over.
@@ -21,30 +21,28 @@ pub(super) async fn run(
         ));
     }
     ready()?;
-    let mut residency: Option<Arc<Residency>> = None;
+    let mut working: Option<(Arc<Residency>, DaemonWork)> = None;
     let mut stands_by = false;
     loop {
-        let is_for_server = claim.is_for_server().map_err(directory_fails)?;
-        match (&residency, is_for_server) {
-            (Some(_), true) => {
-                tracing::info!(
-                    "a server executes the transfers from now on; the copies that run begin again there"
-                );
-                end(residency).await;
-                return Ok(DaemonEnd::HandedOver);
-            }
-            (None, false) => match start(parts)? {
-                Some(started) => {
-                    tracing::info!("no server runs: executing transfers");
-                    residency = Some(started);
-                }
+        if working.is_some()
+            && claim.is_for_server().map_err(directory_fails)?
+            && let Some((residency, work)) = working.take()
+        {
+            tracing::info!(
+                "a server executes the transfers from now on; the copies that run begin again there"
+            );
+            end(Some(residency)).await;
+            return Ok(DaemonEnd::HandedOver(work));
+        }
+        if working.is_none() {
+            working = begin(parts, claim.begin().map_err(directory_fails)?)?;
+            match &working {
+                Some(_) => tracing::info!("no server runs: executing transfers"),
                 None => note(&mut stands_by),
-            },
-            (None, true) => note(&mut stands_by),
-            (Some(_), false) => {}
+            }
         }
         if parts.signals.is_end(&parts.log).await {
-            end(residency).await;
+            end(working.map(|(residency, _)| residency)).await;
             return Ok(DaemonEnd::Done);
         }
     }
@@ -55,6 +53,15 @@ fn note(stands_by: &mut bool) {
         tracing::info!("standing by: another process executes the transfers");
     }
     *stands_by = true;
+}
+
+/// Starts the queue if this daemon may work. `None` if another process executes it.
+fn begin(
+    parts: &DaemonParts,
+    work: Option<DaemonWork>,
+) -> Result<Option<(Arc<Residency>, DaemonWork)>, StartError> {
+    let Some(work) = work else { return Ok(None) };
+    Ok(start(parts)?.map(|residency| (residency, work)))
 }
 
 /// Starts the queue. `None` if another process executes it.
