@@ -1,7 +1,7 @@
 //! The socket by which other processes tell the one that executes transfers that the queue has changed.
 //!
-//! Its name is that of XRootD. The content of a datagram has no meaning: the queue itself says what is to be
-//! done, and without any datagram it is read after a minute at most. Only the user of the server reaches the
+//! Its name is that of XRootD. The content of a datagram has no meaning: the process reads the queue itself,
+//! and without any datagram it does so once a minute. Only the user of the server reaches the
 //! directory.
 
 use crate::queue_thread::Command;

@@ -64,7 +64,7 @@ struct ReaderState<O: CacheOrigin> {
     attached: i64,
 }
 
-/// What is done without the lock.
+/// Work that is done without holding the lock.
 pub(super) enum FileWork<O: CacheOrigin> {
     /// Request bytes at the origin for all that wait for them.
     Fetch { fetch: FetchId, origin: Arc<O>, bytes: Range<u64> },
@@ -373,7 +373,7 @@ impl<O: CacheOrigin> CachedFile<O> {
         self.apply(state, actions)
     }
 
-    /// Applies actions to the state. Returns what is to be done without the lock.
+    /// Applies actions to the state. Returns the work that must not hold the lock.
     fn apply(&self, state: &mut CachedFileState<O>, actions: Vec<FillAction>) -> Vec<FileWork<O>> {
         let mut work = Vec::new();
         for action in actions {

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 /// reader the cache for one open.
 const COUNTERS: usize = 4096;
 
-/// What the changes of a file are at a time. See [`super::DiskCache::ticket`].
+/// The count of changes of a file at the time of an open. See [`super::DiskCache::ticket`].
 ///
 /// It is the sum of the counters of the file and of all directories above it. Counters only grow, so equal sums
 /// mean that none of them was changed.

@@ -1,5 +1,4 @@
-//! What is done now and then: files are removed when the disk has too little room, and what was stored of open
-//! files becomes durable.
+//! Periodic work: files are removed when the disk is too full, and the new blocks of open files are flushed.
 
 use super::cache_index::ParkedFiles;
 use super::{CacheOrigin, DiskCache};

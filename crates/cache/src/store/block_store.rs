@@ -149,7 +149,7 @@ impl StoreContext {
     }
 }
 
-/// Returns a file; `None` if it does not exist. What is no plain file is foreign.
+/// Returns a file; `None` if it does not exist. Anything but a plain file is foreign.
 fn found(opened: io::Result<Arc<dyn CacheDiskFile>>) -> Result<Option<Arc<dyn CacheDiskFile>>, StoreError> {
     let Err(error) = opened else { return Ok(opened.ok()) };
     match Errno::from_io_error(&error) {
@@ -209,7 +209,7 @@ impl StoreState {
 }
 
 impl BlockStore {
-    /// Opens what is stored of a version, and removes what is stored of another one. The caller has no other
+    /// Opens the stored blocks of a version, and removes those of another version. The caller has no other
     /// store of this key, or has detached it.
     pub(crate) fn open(
         context: &Arc<StoreContext>,

@@ -67,7 +67,7 @@ async fn a_file_that_changes_while_it_is_open_is_never_mixed() {
     world.check_read(&one, 0, 3 * BLOCK).await.unwrap();
     world.settle_stores(&cache).await;
     world.put("/f", 10 * BLOCK);
-    // What is stored is still that of the opened version; what is missing can no longer be had.
+    // The stored blocks are those of the opened version. Missing blocks of that version no longer exist.
     world.check_read(&one, BLOCK, BLOCK).await.unwrap();
     assert_eq!(world.check_read(&one, 5 * BLOCK, 10).await, Err(CacheReadError::Changed));
     assert_eq!(world.check_read(&two, 9 * BLOCK, 10).await, Err(CacheReadError::Changed));

@@ -1,4 +1,4 @@
-//! Tests of the room on the disk: what is removed, when, and what a disk that fails costs.
+//! Tests of the limits of the disk: which files are removed and when, and the effect of a failing disk.
 
 use super::path;
 use super::world::{BLOCK, TestCache, World, settings};
