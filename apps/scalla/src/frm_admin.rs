@@ -7,13 +7,12 @@
 use crate::editor::{self, EditorInput, LineEditor};
 use crate::evaluation::evaluation;
 use crate::exit_status::FAILED;
-use crate::frm_daemon::{configuration_file, instance};
+use crate::frm_daemon::{configuration_file, instance, invalid, lettered_options};
 use crate::printer::{err, out};
 use config::{ConfigInput, LocalFiles, Overrides, Strictness};
 use server::{FrmAdmin, FrmConsole};
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, Read as _};
-use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -45,38 +44,18 @@ impl AdminOptions {
     /// Parses options up to the first other word. They may be combined.
     fn parse(arguments: Vec<OsString>) -> Result<Self, String> {
         let mut options = Self::default();
-        let mut rest = arguments.into_iter().map(OsString::into_vec).peekable();
-        while let Some(word) = rest.next_if(|word| word.len() > 1 && word.starts_with(b"-")) {
-            if word == b"--" {
-                break;
+        options.words = lettered_options(arguments, |letter, value| {
+            match letter {
+                b'd' | b'v' => options.is_verbose = true,
+                b'h' => options.wants_help = true,
+                b'c' => options.config = Some(value()?.into()),
+                b'n' => options.instance = Some(instance(&value()?)?),
+                _ => return Err(invalid(letter)),
             }
-            let mut letters = word.get(1..).unwrap_or_default();
-            while let Some((letter, behind)) = letters.split_first() {
-                letters = behind;
-                match letter {
-                    b'd' | b'v' => options.is_verbose = true,
-                    b'h' => options.wants_help = true,
-                    b'c' | b'n' => {
-                        let attached = Some(behind.to_vec()).filter(|value| !value.is_empty());
-                        let value = attached.or_else(|| rest.next()).map(OsString::from_vec);
-                        let value = value.ok_or_else(|| invalid(*letter))?;
-                        match letter {
-                            b'c' => options.config = Some(value.into()),
-                            _ => options.instance = Some(instance(&value)?),
-                        }
-                        letters = b"";
-                    }
-                    _ => return Err(invalid(*letter)),
-                }
-            }
-        }
-        options.words = rest.collect();
+            Ok(())
+        })?;
         Ok(options)
     }
-}
-
-fn invalid(letter: u8) -> String {
-    format!("'{}' option is invalid", char::from(letter))
 }
 
 /// Runs the program with the arguments after the name.

@@ -51,6 +51,39 @@ pub(crate) fn configuration_file() -> PathBuf {
     named.map_or_else(|| PathBuf::from(CONFIG_DEFAULT), PathBuf::from)
 }
 
+/// Parses options of one letter up to the first other word, and returns the words from there. Letters may be combined, and
+/// a value may follow its letter at once. `set` receives each letter and a function that takes its value.
+pub(crate) fn lettered_options(
+    arguments: Vec<OsString>,
+    mut set: impl FnMut(u8, &mut dyn FnMut() -> Result<OsString, String>) -> Result<(), String>,
+) -> Result<Vec<Vec<u8>>, String> {
+    let mut rest = arguments.into_iter().map(OsString::into_vec).peekable();
+    while let Some(word) = rest.next_if(|word| word.len() > 1 && word.starts_with(b"-")) {
+        if word == b"--" {
+            break;
+        }
+        let mut letters = word.get(1..).unwrap_or_default();
+        while let Some((&letter, behind)) = letters.split_first() {
+            letters = behind;
+            let mut has_value = false;
+            set(letter, &mut || {
+                has_value = true;
+                let attached = Some(behind.to_vec()).filter(|value| !value.is_empty());
+                attached.or_else(|| rest.next()).map(OsString::from_vec).ok_or_else(|| invalid(letter))
+            })?;
+            if has_value {
+                break;
+            }
+        }
+    }
+    Ok(rest.collect())
+}
+
+/// Returns the message about a letter that is no option, or has no value.
+pub(crate) fn invalid(letter: u8) -> String {
+    format!("'{}' option is invalid", char::from(letter))
+}
+
 /// Checks the name of an instance, which becomes that of a directory.
 pub(crate) fn instance(value: &OsStr) -> Result<String, String> {
     let name = value.to_string_lossy().into_owned();
@@ -84,29 +117,17 @@ impl DaemonOptions {
     /// Parses options up to the first other word. They may be combined.
     fn parse(program: &str, arguments: Vec<OsString>) -> Result<Self, String> {
         let mut options = Self::default();
-        let mut rest = arguments.into_iter().map(OsString::into_vec).peekable();
-        while let Some(word) = rest.next_if(|word| word.len() > 1 && word.starts_with(b"-")) {
-            if word == b"--" {
-                break;
+        let words = lettered_options(arguments, |letter, value| {
+            if options.switch(letter) {
+                return Ok(());
             }
-            let mut letters = word.get(1..).unwrap_or_default();
-            while let Some((letter, behind)) = letters.split_first() {
-                letters = behind;
-                if options.switch(*letter) {
-                    continue;
-                }
-                let invalid = || format!("'{}' option is invalid", char::from(*letter));
-                let known: &[u8] = if program == PURGED { b"cklnsSwO" } else { b"cklmnsS" };
-                if !known.contains(letter) {
-                    return Err(invalid());
-                }
-                let attached = Some(behind.to_vec()).filter(|value| !value.is_empty());
-                let value = attached.or_else(|| rest.next()).map(OsString::from_vec);
-                options.set(*letter, value.ok_or_else(invalid)?)?;
-                letters = b"";
+            let known: &[u8] = if program == PURGED { b"cklnsSwO" } else { b"cklmnsS" };
+            if !known.contains(&letter) {
+                return Err(invalid(letter));
             }
-        }
-        options.words = rest.map(|word| String::from_utf8_lossy(&word).into_owned()).collect();
+            options.set(letter, value()?)
+        })?;
+        options.words = words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
         if program != PURGED && !options.words.is_empty() {
             return Err(format!("'{}' is not an option", options.words.join(" ")));
         }
