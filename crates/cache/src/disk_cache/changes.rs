@@ -128,7 +128,7 @@ impl Drop for ChangeGuard {
 /// A change through this server. Until it is dropped, the file is not opened in the cache, and readers that have it
 /// open compare its version before each read.
 ///
-/// The end of the request must be reported. What is cached is removed if the change was made. If it is dropped
+/// The end of the request must be reported. The cached blocks are removed if the change was made. If it is dropped
 /// without a report, the change may have been made.
 #[must_use]
 pub struct CacheChange<O: CacheOrigin> {

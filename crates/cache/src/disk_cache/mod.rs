@@ -1,4 +1,4 @@
-//! The disk cache of a server: files that readers have open, what is stored of them, and its removal.
+//! The disk cache of a server: open files, their stored blocks, and the removal of these.
 //!
 //! | file | contents |
 //! |---|---|
@@ -58,8 +58,8 @@ use tokio::runtime::Handle;
 const READ_THREADS: usize = 16;
 const WRITE_THREADS: usize = 8;
 
-/// Maximum number of cached files below a renamed directory that are removed before it is renamed. What is left is
-/// recognised as another version, because the identity of a file at its origin is part of it.
+/// Maximum number of cached files below a renamed directory that are removed before it is renamed. The others are
+/// recognised as other versions, because the identity of a file at its origin is part of it.
 const RENAMED_FILES_MAX: usize = 4096;
 
 /// Time that opens and changes wait for the disk.
@@ -76,7 +76,7 @@ pub struct DiskCache<O: CacheOrigin> {
 }
 
 impl<O: CacheOrigin> DiskCache<O> {
-    /// Starts the cache of a disk, and the search for what is stored there. Blocks.
+    /// Starts the cache of a disk, and the search for files stored there. Blocks.
     ///
     /// # Errors
     /// [`CacheStartError`] if another process uses the disk, or it cannot be used.
@@ -187,7 +187,7 @@ impl<O: CacheOrigin> DiskCache<O> {
         }
     }
 
-    /// Ends all storing of a file and removes what is stored. The caller has its slot.
+    /// Ends all storing of a file and removes its stored blocks. The caller has its slot.
     async fn retire(&self, file: &Arc<CachedFile<O>>, is_suspect: bool) {
         file.retire(is_suspect);
         self.shared.index.remove(&file.key);
@@ -207,7 +207,8 @@ impl<O: CacheOrigin> DiskCache<O> {
         CacheChange::new(self, self.changes.begin(path, false))
     }
 
-    /// Removes what is stored of a file, and unless only its content was changed, of those below a directory.
+    /// Removes the stored blocks of a file. Unless only its content was changed, it may be a directory, and those of the
+    /// files below it are removed too.
     async fn invalidate_all(&self, path: &LogicalPath, is_content: bool) {
         let mut keys: Vec<CacheKey> = CacheKey::new(path).into_iter().collect();
         if !is_content {
@@ -219,7 +220,7 @@ impl<O: CacheOrigin> DiskCache<O> {
         }
     }
 
-    /// Removes what is stored of a file, whether it is open or not.
+    /// Removes the stored blocks of a file, whether it is open or not.
     async fn invalidate(&self, key: &CacheKey, is_suspect: bool) {
         let slot = self.table.slot(key);
         let mut open = slot.lock().await;
