@@ -36,7 +36,7 @@ struct Trust {
 
 fn trust() -> Trust {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let key = made.signing_key.serialize_der().try_into().unwrap();
     let server = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
     let server = server.unwrap().with_no_client_auth();

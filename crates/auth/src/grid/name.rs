@@ -6,8 +6,8 @@
 //! named.
 
 use super::der::{DerReader, MalformedDer, dotted, tag, write_element};
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use md5::{Digest, Md5};
-use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use std::fmt::Write;
 
 /// Maximum size of a name in bytes.

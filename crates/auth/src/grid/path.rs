@@ -14,7 +14,7 @@ use super::revocation::RevocationList;
 use super::settings::{ChainRole, CrlLevel, GridTrustSettings};
 use rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm, UnixTime};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use webpki::ring::{
+use webpki::aws_lc_rs::{
     ECDSA_P256_SHA256, ECDSA_P256_SHA384, ECDSA_P384_SHA256, ECDSA_P384_SHA384, RSA_PKCS1_2048_8192_SHA256,
     RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512,
 };

@@ -2,7 +2,7 @@
 
 use super::der::{DerReader, MalformedDer, tag};
 use super::fault::ChainFaultReason;
-use ring::signature::{
+use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA384_ASN1, ECDSA_P384_SHA256_ASN1, ECDSA_P384_SHA384_ASN1,
     RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384,
     RSA_PKCS1_2048_8192_SHA512, UnparsedPublicKey, VerificationAlgorithm,

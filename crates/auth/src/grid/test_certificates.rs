@@ -5,10 +5,12 @@ use super::certificate::GridCertificate;
 use super::certificate::key_usage::{CRL_SIGN, DIGITAL_SIGNATURE, KEY_CERT_SIGN};
 use super::der::{tag, write_element};
 use super::name::{ATTRIBUTE_TYPES, DistinguishedName};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair, RSA_PKCS1_SHA256, RsaKeyPair,
+};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair, RSA_PKCS1_SHA256, RsaKeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use std::io::Write;
@@ -104,7 +106,7 @@ impl TestKey {
     pub(super) fn p256() -> Self {
         let rng = SystemRandom::new();
         let encoded = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &rng).unwrap();
-        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, encoded.as_ref(), &rng).unwrap();
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, encoded.as_ref()).unwrap();
         let public_key = public_key(EC_ALGORITHM, key.public_key().as_ref());
         Self { signer: Signer::Ec(key), public_key }
     }
@@ -113,7 +115,7 @@ impl TestKey {
     pub(super) fn rsa(vector: &str) -> Self {
         let encoded = PrivatePkcs8KeyDer::from_pem_slice(vector_text(vector).as_bytes()).unwrap();
         let key = RsaKeyPair::from_pkcs8(encoded.secret_pkcs8_der()).unwrap();
-        let public_key = public_key(RSA_ALGORITHM, key.public().as_ref());
+        let public_key = public_key(RSA_ALGORITHM, key.public_key().as_ref());
         Self { signer: Signer::Rsa(key), public_key }
     }
 
@@ -144,7 +146,7 @@ impl TestKey {
         match &self.signer {
             Signer::Ec(key) => key.sign(&rng, data).unwrap().as_ref().to_vec(),
             Signer::Rsa(key) => {
-                let mut signature = vec![0; key.public().modulus_len()];
+                let mut signature = vec![0; key.public_modulus_len()];
                 key.sign(&RSA_PKCS1_SHA256, &rng, data, &mut signature).unwrap();
                 signature
             }

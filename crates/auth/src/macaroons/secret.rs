@@ -4,10 +4,10 @@ use super::packets::SIGNATURE_BYTES;
 use crate::access::AuthdbCheck;
 use crate::secret::Secret;
 use crate::trusted_file::{FileTrust, TrustedFileError, read_trusted};
+use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use ring::hmac::{HMAC_SHA256, Key, sign};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 

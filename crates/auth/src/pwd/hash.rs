@@ -2,8 +2,8 @@
 //! with a salt.
 
 use crate::secret::Secret;
+use aws_lc_rs::pbkdf2::{PBKDF2_HMAC_SHA1, derive, verify};
 use base::Rng;
-use ring::pbkdf2::{PBKDF2_HMAC_SHA1, derive, verify};
 use std::num::NonZeroU32;
 
 /// Maximum length of a password in bytes.

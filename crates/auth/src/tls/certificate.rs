@@ -1,7 +1,7 @@
 //! Certificate and key of a server: read from files, checked, and made into a TLS context.
 
 use super::ciphers::restrict;
-use super::{TlsError, provider};
+use super::{TlsError, provider, signing_key};
 use crate::trusted_file::{FileStamp, FileTrust, NO_SHARED_WRITE, TrustedOwner, read_trusted};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
@@ -177,13 +177,12 @@ impl ServerCertificate {
     }
 }
 
-/// Returns certificate and key for signatures. The library takes the key by reference here, so its
-/// encoded form can be wiped.
+/// Returns certificate and key for signatures.
 fn certified(
     chain: Vec<CertificateDer<'static>>,
     key: &PrivateKeyDer<'_>,
 ) -> Result<CertifiedKey, rustls::Error> {
-    let certified = CertifiedKey::new(chain, rustls::crypto::ring::sign::any_supported_type(key)?);
+    let certified = CertifiedKey::new(chain, signing_key(key)?);
     certified.keys_match()?;
     Ok(certified)
 }
@@ -315,7 +314,7 @@ mod tests {
         certificate: &str,
         offered: &[CipherSuite],
     ) -> Result<CipherSuite, rustls::Error> {
-        let mut provider = rustls::crypto::ring::default_provider();
+        let mut provider = provider();
         let of_name = |name: &CipherSuite| {
             provider.cipher_suites.iter().find(|suite| suite.suite() == *name).copied().unwrap()
         };

@@ -37,8 +37,12 @@ pub use trust::{SYSTEM_FILES, TrustAnchors};
 
 use crate::trusted_file::TrustedFileError;
 use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::{self, kx_group};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::sign::SigningKey;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The reason why a TLS context cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -88,10 +92,18 @@ impl TlsError {
     }
 }
 
-/// Returns the cryptography of all TLS connections: AEAD ciphers only. Those with AES of 128 bits are
-/// preferred, as at XRootD: their handshakes and records cost less, and they are not weaker in practice.
-fn provider() -> CryptoProvider {
-    let mut provider = rustls::crypto::ring::default_provider();
+/// Returns the cryptography of all TLS connections (decision 051): AEAD ciphers only. Those with AES of
+/// 128 bits are preferred, as at XRootD: their handshakes and records cost less, and they are not weaker in
+/// practice. The key agreements are those that every peer can do with one round trip.
+#[must_use]
+pub fn provider() -> CryptoProvider {
+    let mut provider = aws_lc_rs::default_provider();
     provider.cipher_suites.sort_by_key(|suite| !ciphers::is_aes_128(suite));
+    provider.kx_groups = vec![kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
     provider
+}
+
+/// Returns the signatures with a key. The key is taken by reference, so that its encoded form can be wiped.
+fn signing_key(key: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, rustls::Error> {
+    aws_lc_rs::sign::any_supported_type(key)
 }

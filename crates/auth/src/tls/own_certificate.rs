@@ -4,12 +4,11 @@
 //! The file is that of the user's proxy. All certificates of the file are sent except roots, because a
 //! server can verify a proxy only with the certificate above it.
 
-use super::TlsError;
 use super::certificate::{CERTIFICATE_TRUST, KEY_TRUST, read_file, validity};
+use super::{TlsError, signing_key};
 use crate::gsi::default_proxy;
 use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
-use rustls::crypto::ring::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SigningKey};
@@ -146,7 +145,7 @@ impl OwnCertificate {
             let reason = format!("no private key found: {error}; an encrypted key cannot be used");
             TlsError::content(key_path, reason)
         })?;
-        let signer = any_supported_type(&key)
+        let signer = signing_key(&key)
             .map_err(|error| TlsError::content(key_path, format!("the key cannot be used: {error}")))?;
         let parsed = parsed(&self.file, &chain)?;
         if !is_key_of(&*signer, parsed.first()) {

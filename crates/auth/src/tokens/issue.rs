@@ -2,12 +2,12 @@
 
 use crate::secret::Secret;
 use crate::trusted_file::{FileTrust, TrustedOwner, read_trusted};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use base::Rng;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use rcgen::KeyPair as NewKeyPair;
-use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::json;
@@ -74,7 +74,7 @@ impl SigningKey {
             .map_err(|_| "it has no private key (BEGIN PRIVATE KEY)".to_owned())?;
         let encoded = Secret::new(encoded.secret_pkcs8_der().to_vec());
         let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
-        let pair = EcdsaKeyPair::from_pkcs8(algorithm, encoded.expose(), &SystemRandom::new())
+        let pair = EcdsaKeyPair::from_pkcs8(algorithm, encoded.expose())
             .map_err(|_| "the key is not one for ES256 (P-256)".to_owned())?;
         let hash = Sha256::digest(pair.public_key().as_ref());
         let id = BASE64_URL_SAFE_NO_PAD.encode(hash.get(..KEY_ID_BYTES).unwrap_or_default());

@@ -3,11 +3,11 @@
 use super::fault::TokenFault;
 use super::json::JsonObject;
 use super::jwt::{KEY_ID_BYTES_MAX, TokenAlgorithm};
-use base64::Engine;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use ring::signature::{
+use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
 };
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::Deserialize;
 
 /// Maximum size of a key set in bytes.

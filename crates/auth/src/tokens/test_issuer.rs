@@ -2,14 +2,13 @@
 
 use super::{IssuerFile, KeySet, TokenPolicy, TokenPolicySource};
 use crate::access::AuthdbCheck;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, RSA_PKCS1_SHA256, RsaKeyPair,
+};
 use base::LogicalPath;
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
-use ring::rand::SystemRandom;
-use ring::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, RSA_PKCS1_SHA256, RsaKeyPair,
-    RsaPublicKeyComponents,
-};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -59,7 +58,7 @@ impl Signer {
 
     pub(crate) fn es256(key: &[u8]) -> Self {
         let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
-        Self::Es256(EcdsaKeyPair::from_pkcs8(algorithm, key, &SystemRandom::new()).unwrap())
+        Self::Es256(EcdsaKeyPair::from_pkcs8(algorithm, key).unwrap())
     }
 
     pub(crate) fn rs256() -> Self {
@@ -71,7 +70,7 @@ impl Signer {
         match self {
             Self::Es256(key) => key.sign(&rng, text.as_bytes()).unwrap().as_ref().to_vec(),
             Self::Rs256(key) => {
-                let mut signature = vec![0; key.public().modulus_len()];
+                let mut signature = vec![0; key.public_modulus_len()];
                 key.sign(&RSA_PKCS1_SHA256, &rng, text.as_bytes(), &mut signature).unwrap();
                 signature
             }
@@ -89,8 +88,9 @@ impl Signer {
                 json!({"kty": "EC", "crv": "P-256", "kid": id, "x": encode(&point[1..33]), "y": encode(&point[33..])})
             }
             Self::Rs256(key) => {
-                let RsaPublicKeyComponents { n, e } = RsaPublicKeyComponents::<Vec<u8>>::from(key.public());
-                json!({"kty": "RSA", "kid": id, "n": encode(n), "e": encode(e)})
+                // DER of two numbers: a modulus of 256 bytes and an exponent of 3.
+                let numbers = key.public_key().as_ref();
+                json!({"kty": "RSA", "kid": id, "n": encode(&numbers[9..265]), "e": encode(&numbers[267..])})
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Hostile servers: records that are empty, too long, damaged, truncated or without end.
 
 use super::*;
-use ring::aead;
+use aws_lc_rs::aead;
 use rustls::{ConnectionTrafficSecrets, RootCertStore, ServerConfig, ServerConnection};
 use std::io::Read;
 use std::net::TcpListener;
@@ -40,8 +40,8 @@ impl Sealer {
 
 fn configs() -> (Arc<ServerConfig>, Arc<ClientConfig>) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let mut provider = rustls::crypto::ring::default_provider();
-    provider.cipher_suites = vec![rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256];
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    provider.cipher_suites = vec![rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256];
     let provider = Arc::new(provider);
     let key = made.signing_key.serialize_der().try_into().unwrap();
     let versions = [&rustls::version::TLS13];

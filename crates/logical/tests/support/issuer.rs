@@ -7,11 +7,11 @@ use auth::access::{
 use auth::tokens::{IssuerFile, KeySet, TokenPolicy, TokenPolicySource};
 use auth::ztn::{ZtnServer, ZtnServerSettings};
 use auth::{LoginPeer, ServerProtocol, ServerStep};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use base::{Identity, LoginNames};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +42,7 @@ impl TestIssuer {
     pub fn new() -> Self {
         let (algorithm, rng) = (&ECDSA_P256_SHA256_FIXED_SIGNING, SystemRandom::new());
         let key = EcdsaKeyPair::generate_pkcs8(algorithm, &rng).unwrap();
-        let key = EcdsaKeyPair::from_pkcs8(algorithm, key.as_ref(), &rng).unwrap();
+        let key = EcdsaKeyPair::from_pkcs8(algorithm, key.as_ref()).unwrap();
         Self { key, address: "https://i", settings: "" }
     }
 

@@ -11,7 +11,7 @@ pub(super) fn server_and_client() -> (TlsServer, ClientConfig) {
 /// Returns a server, and the settings of a client that trusts it and supports only these versions.
 fn server_and_client_of(versions: &[&'static rustls::SupportedProtocolVersion]) -> (TlsServer, ClientConfig) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let key = made.signing_key.serialize_der().try_into().unwrap();
     let server = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
     let server = server.unwrap().with_no_client_auth();
@@ -131,7 +131,7 @@ fn a_connection_holds_no_more_than_its_limit() {
 
 /// Encrypts the bytes of a handshake message of a client of TLS 1.3, as a record with this number.
 fn handshake_record(secrets: &rustls::ConnectionTrafficSecrets, number: u64, message: &[u8]) -> Vec<u8> {
-    use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+    use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
     let rustls::ConnectionTrafficSecrets::Aes256Gcm { key, iv } = secrets else { panic!("another cipher") };
     let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key.as_ref()).unwrap());
     let mut nonce: [u8; 12] = iv.as_ref().try_into().unwrap();

@@ -84,7 +84,11 @@ impl ListDownload {
     /// DER. `outbound` has the servers that may be used, and `limit` is the maximum time, with redirects.
     pub(super) fn new(authorities: Vec<Vec<u8>>, outbound: Outbound, limit: Duration) -> Self {
         let roots = authorities.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
-        let tls = TlsConfig::builder().root_certs(RootCerts::Specific(Arc::new(roots))).build();
+        let cryptography = Arc::new(auth::tls::provider());
+        let tls = TlsConfig::builder()
+            .unversioned_rustls_crypto_provider(cryptography)
+            .root_certs(RootCerts::Specific(Arc::new(roots)))
+            .build();
         let config = Agent::config_builder()
             .max_redirects(REDIRECTS_MAX)
             .timeout_global(Some(limit))

@@ -108,7 +108,9 @@ fn get(agent: &Agent, address: &str, bytes_max: usize, end: Instant) -> Result<V
 }
 
 fn agent(trusted: RootCerts) -> Agent {
-    let tls = TlsConfig::builder().root_certs(trusted).build();
+    let cryptography = Arc::new(auth::tls::provider());
+    let tls =
+        TlsConfig::builder().unversioned_rustls_crypto_provider(cryptography).root_certs(trusted).build();
     let config = Agent::config_builder()
         .https_only(true)
         .max_redirects(REDIRECTS_MAX)

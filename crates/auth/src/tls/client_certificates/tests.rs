@@ -1,6 +1,7 @@
 //! Handshakes of clients with certificates of all kinds, as the server sees them.
 
 use super::*;
+use crate::tls::signing_key;
 use crate::tls::test_handshake::shake_hands;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CustomExtension, DnType, IsCa,
@@ -162,7 +163,7 @@ fn handshake(
         Some(holder) => {
             let certificates = chain.iter().map(|one| one.certificate.der().clone()).collect();
             let key = holder.key.clone().try_into().unwrap();
-            let signer = rustls::crypto::ring::sign::any_supported_type(&key).unwrap();
+            let signer = signing_key(&key).unwrap();
             client.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(CertifiedKey::new(
                 certificates,
                 signer,
