@@ -2,12 +2,13 @@
 //!
 //! [`crate::Socket`] moves the encrypted bytes. It holds a [`TlsRecords`] only after the connection
 //! has switched to TLS, so other connections pay for one comparison per system call. The expensive
-//! part of a handshake runs on threads ([`TlsServer`]), because a signature takes about a
-//! millisecond, for which all connections of the loop would wait.
+//! part of a handshake runs on threads ([`TlsServer`]), because a signature takes a quarter of a
+//! millisecond or more, for which all connections of the loop would wait. The end of a handshake of
+//! TLS 1.3 runs on the loop, because waking a thread costs more.
 
 use crate::buffers::{MEDIUM_BYTES, SMALL_BYTES, give_medium, give_small, take_medium, take_small};
 use base::Owner;
-use rustls::{ServerConfig, ServerConnection};
+use rustls::{HandshakeKind, ProtocolVersion, ServerConfig, ServerConnection};
 use std::fmt;
 use std::io::{self, BufRead, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -31,6 +32,10 @@ const RECORD_TYPES: std::ops::RangeInclusive<u8> = 20..=23;
 // Part of a record fits into a small buffer.
 const _: () = assert!(RECORD_HEADER_BYTES + RECORD_BYTES_MAX <= SMALL_BYTES);
 const _: () = assert!(LIBRARY_BYTES_MAX <= MESSAGE_BYTES_MAX);
+
+/// Maximum number of bytes of a client that only finishes a handshake of TLS 1.3, with its first request. A
+/// chain of certificates, whose verification takes longer, has more.
+const FINISH_BYTES_MAX: usize = 512;
 
 /// Bytes that the library keeps for received records while the connection is idle.
 const LIBRARY_BYTES_KEPT: usize = 4096;
@@ -105,6 +110,7 @@ impl TlsServer {
             decrypted: 0,
             library_bytes: 0,
             message_bytes: 0,
+            finish_bytes: 0,
         }))
     }
 
@@ -153,6 +159,8 @@ pub(crate) struct TlsRecords {
     /// Bytes of records since the last one with data. The library keeps them if they are part of a
     /// message that a client sends after the handshake. It does not report whether they are.
     message_bytes: usize,
+    /// Bytes of the records of a handshake of TLS 1.3 after the server's part.
+    finish_bytes: usize,
 }
 
 /// A source that has nothing to read.
@@ -167,6 +175,21 @@ impl Read for NothingToRead {
 impl TlsRecords {
     pub(crate) fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
+    }
+
+    /// Reports whether the server has sent its part of a handshake of TLS 1.3, with the signature and the
+    /// key agreement.
+    fn has_answered(&self) -> bool {
+        let kind = self.connection.handshake_kind();
+        matches!(kind, Some(HandshakeKind::Full | HandshakeKind::Resumed))
+            && self.connection.protocol_version() == Some(ProtocolVersion::TLSv1_3)
+    }
+
+    /// Reports whether the next step of the handshake needs no thread, because all that is left is the
+    /// end of the client.
+    pub(crate) fn is_cheap(&self) -> bool {
+        let waiting = self.received.len() - self.at.min(self.received.len());
+        self.has_answered() && self.finish_bytes + waiting <= FINISH_BYTES_MAX
     }
 
     /// Reports whether a complete record was received, or bytes that cannot become one. A handshake
@@ -275,6 +298,9 @@ impl TlsRecords {
         while let Some(end) = self.record_end() {
             let (record, in_handshake) = (end - self.at, self.is_handshaking());
             self.library_bytes = self.library_bytes.max(record).min(LIBRARY_BYTES_MAX);
+            if in_handshake && self.has_answered() {
+                self.finish_bytes = self.finish_bytes.saturating_add(record);
+            }
             while self.at < end {
                 let mut bytes = self.received.get(self.at..end).unwrap_or_default();
                 let taken = self.connection.read_tls(&mut bytes)?;

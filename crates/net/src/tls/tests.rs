@@ -1,6 +1,8 @@
 //! Handshakes whose records arrive in pieces.
 
 use super::*;
+use rustls::crypto::aws_lc_rs::{self, kx_group};
+use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 /// Returns a server, and the settings of a client that trusts it.
@@ -10,10 +12,22 @@ pub(super) fn server_and_client() -> (TlsServer, ClientConfig) {
 
 /// Returns a server, and the settings of a client that trusts it and supports only these versions.
 fn server_and_client_of(versions: &[&'static rustls::SupportedProtocolVersion]) -> (TlsServer, ClientConfig) {
+    server_with_groups(&[kx_group::X25519, kx_group::SECP256R1], versions)
+}
+
+/// Returns a server with these key agreements. Its client prefers X25519.
+fn server_with_groups(
+    groups: &[&'static dyn SupportedKxGroup],
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> (TlsServer, ClientConfig) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let with_groups = |groups: &[&'static dyn SupportedKxGroup]| {
+        Arc::new(CryptoProvider { kx_groups: groups.to_vec(), ..aws_lc_rs::default_provider() })
+    };
+    let provider = with_groups(&[kx_group::X25519, kx_group::SECP256R1]);
     let key = made.signing_key.serialize_der().try_into().unwrap();
-    let server = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
+    let server =
+        ServerConfig::builder_with_provider(with_groups(groups)).with_safe_default_protocol_versions();
     let server = server.unwrap().with_no_client_auth();
     let server = server.with_single_cert(vec![made.cert.der().clone()], key).unwrap();
     let mut roots = RootCertStore::empty();
@@ -76,6 +90,52 @@ fn a_handshake_continues_wherever_its_records_are_split() {
     }
 }
 
+/// Only the end of a handshake is left to the loop, because signatures and key agreements take too long.
+#[test]
+fn the_end_of_a_handshake_needs_no_thread() {
+    let (new, old) = (&rustls::version::TLS13, &rustls::version::TLS12);
+    // The messages of a client, and whether each is cheap. In the last case the server requests another
+    // key agreement, after which the second hello is not cheap.
+    let cases: [(&'static dyn SupportedKxGroup, _, &[bool]); 3] = [
+        (kx_group::X25519, new, &[false, true]),
+        (kx_group::X25519, old, &[false, false]),
+        (kx_group::SECP256R1, new, &[false; 3]),
+    ];
+    for (group, version, expected) in cases {
+        let (server, config) = server_with_groups(&[group], &[version]);
+        let mut client = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
+        let mut records = server.begin(Vec::new()).unwrap();
+        let mut found = Vec::new();
+        while records.is_handshaking() {
+            records.append(&sent_by(&mut client));
+            found.push(records.is_cheap());
+            process(&mut records);
+            let mut sent = Vec::new();
+            records.send(&mut sent).unwrap();
+            let mut sent = &sent[..];
+            while !sent.is_empty() {
+                client.read_tls(&mut sent).unwrap();
+                client.process_new_packets().unwrap();
+            }
+        }
+        assert_eq!(found, expected, "{group:?} {version:?}");
+    }
+    // Many bytes may be a chain of certificates.
+    let (server, config) = server_and_client_of(&[new]);
+    let mut client = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
+    let mut records = server.begin(sent_by(&mut client)).unwrap();
+    process(&mut records);
+    records.send(&mut std::io::sink()).unwrap();
+    // Processed bytes count: a change of ciphers.
+    let change = [20, 3, 3, 0, 1, 1];
+    records.append(&change);
+    records.decrypt().unwrap();
+    records.append(&vec![23; FINISH_BYTES_MAX - change.len()]);
+    assert!(records.is_cheap());
+    records.append(&[23]);
+    assert!(!records.is_cheap());
+}
+
 /// Performs a handshake.
 fn connected(server: &TlsServer, config: ClientConfig) -> (ClientConnection, Box<TlsRecords>) {
     let mut client = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
@@ -131,7 +191,7 @@ fn a_connection_holds_no_more_than_its_limit() {
 
 /// Encrypts the bytes of a handshake message of a client of TLS 1.3, as a record with this number.
 fn handshake_record(secrets: &rustls::ConnectionTrafficSecrets, number: u64, message: &[u8]) -> Vec<u8> {
-    use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+    use ::aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
     let rustls::ConnectionTrafficSecrets::Aes256Gcm { key, iv } = secrets else { panic!("another cipher") };
     let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key.as_ref()).unwrap());
     let mut nonce: [u8; 12] = iv.as_ref().try_into().unwrap();
