@@ -15,6 +15,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
 use rustix::io::Errno;
@@ -133,6 +134,12 @@ impl FileStamp {
             changed: (metadata.ctime(), metadata.ctime_nsec()),
             owner: (metadata.uid(), metadata.gid()),
         }
+    }
+
+    /// Reports whether the last change was at least this time ago.
+    pub(crate) fn is_older(&self, time: Duration, now: SystemTime) -> bool {
+        let seconds = u64::try_from(self.changed.0).unwrap_or(0);
+        now.duration_since(UNIX_EPOCH + Duration::from_secs(seconds)).is_ok_and(|age| age > time)
     }
 }
 

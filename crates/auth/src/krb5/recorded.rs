@@ -13,7 +13,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 fn step(login: &mut dyn ServerLogin, credentials: &[u8]) -> Result<Option<Entity>, String> {
     // The library has its own clock.
@@ -117,6 +117,48 @@ fn contexts_are_kept_between_logins() {
     assert_eq!(made(), before + 1, "the check of the key table");
     assert!(login(&server, &request()).is_ok() && login(&server, &request()).is_ok());
     assert_eq!(made(), before + 2);
+}
+
+/// The keys of a file that has not changed for some time are kept in memory.
+#[test]
+fn kept_keys_are_those_of_the_file() {
+    let (connection, sent, time) = connection(0);
+    let realm = TestRealm::at(time);
+    let ticket = &sent[0][ticket_range(&sent[0])];
+    let times = [time - 10, time - 10, time + 3600, 0];
+    realm.write_cache(&["xrootd", "localhost"], &session_key(&connection), times, ticket);
+    let server = realm.server(|_| {}).unwrap();
+    let now = SystemTime::now();
+    let later = now + Duration::from_secs(10);
+    let login_at = |now, request: &[u8]| server.begin(&peer()).step(request, now);
+    let is_done = |step: ServerStep| matches!(step, ServerStep::Done(_));
+    let request = || client_login(&realm, "", true).unwrap().step(None, system_time(time)).unwrap();
+    assert!(server.kept_keys(now).is_none(), "the file could change again without a difference");
+    let (first, kept) = (request(), server.kept_keys(later).unwrap());
+    assert!(is_done(login_at(later, &first)) && is_done(login_at(later, &request())));
+    assert!(Arc::ptr_eq(&kept, &server.kept_keys(later).unwrap()));
+    // Both ways have one replay cache.
+    for now in [later, now] {
+        let ServerStep::Refused(refused) = login_at(now, &first) else { panic!("it is accepted twice") };
+        assert!(refused.reason().contains("replay"), "{}", refused.reason());
+    }
+    // Each state of the file counts at once.
+    let aside = realm.directory.join("aside");
+    fs::rename(realm.keytab(), &aside).unwrap();
+    assert!(!is_done(login_at(later, &request())), "it is missing");
+    realm.write_keytab(&["xrootd", "localhost"], 2, &[7; 32]);
+    assert!(!is_done(login_at(later, &request())), "the key is another one");
+    fs::rename(&aside, realm.keytab()).unwrap();
+    assert!(is_done(login_at(later, &request())));
+    // A key that only the library finds in the file counts, too.
+    realm.write_keytab(&["other", "localhost"], 2, &[7; 32]);
+    let other = server.kept_keys(later).unwrap();
+    assert!(!is_done(login_at(later, &request())));
+    fs::rename(realm.keytab(), realm.directory.join("other")).unwrap();
+    realm.write_keytab(&["xrootd", "localhost"], 2, &bytes(&recorded()["keys"]["aes256-cts-hmac-sha1-96"]));
+    server.keep_keys_of(&realm.directory.join("other"));
+    assert_ne!(server.kept_keys(later).unwrap().name(), other.name());
+    assert!(is_done(login_at(later, &request())));
 }
 
 /// S051

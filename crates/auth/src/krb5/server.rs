@@ -8,7 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use base::errno_text;
 
 use super::forwarded::ticket_path;
-use super::library::{AcceptedTicket, ContextPool, KerberosError, KerberosExchange};
+use super::library::{
+    AcceptedTicket, ContextPool, KerberosError, KerberosExchange, KeytabCopy, LibraryFault,
+};
 use super::message::{KerberosMessage, message};
 use super::settings::Krb5ServerSettings;
 use super::{ContextMaker, FORWARD_CHALLENGE, FORWARD_PARAMETER, KRB5, PREFIX, system_contexts};
@@ -42,6 +44,8 @@ struct Krb5Shared {
     keytab: Option<String>,
     accounts: Option<Arc<dyn AccountDatabase>>,
     contexts: ContextPool,
+    /// The keys of the key table if it is a file.
+    keys: KeytabCopy,
     tickets: Arc<ExportedFiles>,
     /// The reason why the present key table is not usable, if it is not.
     failure: Mutex<Option<String>>,
@@ -80,6 +84,7 @@ impl Krb5Server {
             service,
             keytab,
             accounts,
+            keys: KeytabCopy::new(Arc::clone(&contexts)),
             contexts: ContextPool::new(contexts),
             tickets: ExportedFiles::new("the forwarded ticket", "-exptkn:", template),
             failure: Mutex::default(),
@@ -104,6 +109,7 @@ impl Krb5Shared {
         let context = self.contexts.make()?;
         let name = context.keytab_name(self.keytab.as_deref()).map_err(|error| error.text)?;
         let file = name.strip_prefix("FILE:").or_else(|| name.strip_prefix("WRFILE:"));
+        self.keys.set_file(file);
         if let Some(file) = file {
             check_file(Path::new(file))?;
         }
@@ -116,6 +122,47 @@ impl Krb5Shared {
                 error.text
             )
         })
+    }
+
+    /// Verifies an AP-REQ with the present keys. Blocks.
+    fn verify(
+        &self,
+        request: &[u8],
+        peer: IpAddr,
+        now: SystemTime,
+    ) -> Result<(KerberosExchange, AcceptedTicket), String> {
+        let keys = self.keys.current(now);
+        let result = match &keys {
+            Some(keys) => match self.verify_with(Some(keys.name()), request, peer, now)? {
+                // The library finds keys of old files that it does not find in memory.
+                Err(error) if error.is_of_keys() => {
+                    self.verify_with(self.keytab.as_deref(), request, peer, now)?
+                }
+                result => result,
+            },
+            None => self.verify_with(self.keytab.as_deref(), request, peer, now)?,
+        };
+        result.map_err(|error| error.text)
+    }
+
+    /// Verifies an AP-REQ with the keys of a key table. Blocks.
+    fn verify_with(
+        &self,
+        keytab: Option<&str>,
+        request: &[u8],
+        peer: IpAddr,
+        now: SystemTime,
+    ) -> Result<Result<(KerberosExchange, AcceptedTicket), KerberosError>, LibraryFault> {
+        let context = self.contexts.take(now)?;
+        let verify = move || {
+            let mut exchange = KerberosExchange::new(context)?;
+            if self.settings.checks_addresses {
+                exchange.restrict_to(peer)?;
+            }
+            let accepted = exchange.accept(request, &self.service, keytab)?;
+            Ok((exchange, accepted))
+        };
+        Ok(verify())
     }
 
     /// Returns the local name of a client.
@@ -190,7 +237,7 @@ impl ServerProtocol for Krb5Server {
         })
     }
 
-    /// Checks the key table. The library reads it for each exchange, so new keys count at once.
+    /// Checks the key table. Its state is compared for each login, so new keys count at once.
     fn refresh(&self) -> Result<(), String> {
         self.0.contexts.clear();
         let checked = self.0.check_keytab();
@@ -248,13 +295,8 @@ impl ServerLogin for Krb5ServerLogin {
 impl Krb5ServerLogin {
     fn accept(&mut self, credentials: &[u8], now: SystemTime) -> Result<ServerStep, String> {
         let request = message(credentials, KerberosMessage::ApReq)?;
-        let Krb5Shared { settings, service, keytab, contexts, .. } = &*self.shared;
-        let text = |error: KerberosError| error.text;
-        let mut exchange = KerberosExchange::new(contexts.take(now)?).map_err(text)?;
-        if settings.checks_addresses {
-            exchange.restrict_to(self.address).map_err(text)?;
-        }
-        let accepted = exchange.accept(request, service, keytab.as_deref()).map_err(text)?;
+        let Krb5Shared { settings, contexts, .. } = &*self.shared;
+        let (exchange, accepted) = self.shared.verify(request, self.address, now)?;
         let name = self.shared.name(&exchange, &accepted.client)?;
         if settings.ticket_file.is_none() {
             contexts.give_back(exchange.into_context());
@@ -292,6 +334,17 @@ impl Krb5ServerLogin {
             expires: Some(UNIX_EPOCH + Duration::from_secs(accepted.end.into()) + CLOCK_DIFFERENCE_MAX),
             ..EntityFields::default()
         }))
+    }
+}
+
+#[cfg(test)]
+impl Krb5Server {
+    pub(super) fn kept_keys(&self, now: SystemTime) -> Option<Arc<super::library::CopiedKeys>> {
+        self.0.keys.current(now)
+    }
+
+    pub(super) fn keep_keys_of(&self, file: &Path) {
+        self.0.keys.set_file(file.to_str());
     }
 }
 

@@ -181,16 +181,7 @@ impl KerberosContext {
         service: &str,
     ) -> Result<(), KerberosError> {
         let (keytab, service) = (self.keytab(keytab)?, self.principal(service)?);
-        let mut entry = KrbKeytabEntry {
-            magic: 0,
-            principal: null_mut(),
-            timestamp: 0,
-            version: 0,
-            key_magic: 0,
-            key_type: 0,
-            key_length: 0,
-            key: null_mut(),
-        };
+        let mut entry = KrbKeytabEntry::empty();
         // SAFETY: All objects belong to this context, and the entry has room for the result. Zeros select
         // any version and any type of key.
         let code =

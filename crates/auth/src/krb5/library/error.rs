@@ -36,6 +36,24 @@ impl From<LibraryFault> for String {
     }
 }
 
+/// Errors of a key table without the key of a message, by the names of `krb5.h`.
+const KEY_ERRORS: [i32; 7] = [
+    KT_NOTFOUND,
+    KT_KVNONOTFOUND,
+    AP_ERR_BADKEYVER,
+    AP_ERR_NOKEY,
+    AP_ERR_NOT_US,
+    AP_ERR_BAD_INTEGRITY,
+    AP_WRONG_PRINC,
+];
+const KT_NOTFOUND: i32 = -1_765_328_203;
+const KT_KVNONOTFOUND: i32 = -1_765_328_154;
+const AP_ERR_BADKEYVER: i32 = -1_765_328_340;
+const AP_ERR_NOKEY: i32 = -1_765_328_339;
+const AP_ERR_NOT_US: i32 = -1_765_328_349;
+const AP_ERR_BAD_INTEGRITY: i32 = -1_765_328_353;
+const AP_WRONG_PRINC: i32 = -1_765_328_240;
+
 /// An error of the library.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct KerberosError {
@@ -48,6 +66,11 @@ pub(crate) struct KerberosError {
 impl KerberosError {
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { code: 0, text: text.into() }
+    }
+
+    /// Reports whether another key table may have the key of the message.
+    pub(in crate::krb5) fn is_of_keys(&self) -> bool {
+        KEY_ERRORS.contains(&self.code)
     }
 }
 

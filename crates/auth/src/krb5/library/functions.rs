@@ -136,6 +136,10 @@ functions! {
     kt_default: fn(Raw, *mut Raw) -> i32,
     kt_get_name: fn(Raw, Raw, *mut c_char, c_uint) -> i32,
     kt_close: fn(Raw, Raw) -> i32,
+    kt_start_seq_get: fn(Raw, Raw, *mut Raw) -> i32,
+    kt_next_entry: fn(Raw, Raw, *mut KrbKeytabEntry, *mut Raw) -> i32,
+    kt_end_seq_get: fn(Raw, Raw, *mut Raw) -> i32,
+    kt_add_entry: fn(Raw, Raw, *mut KrbKeytabEntry) -> i32,
     kt_get_entry: fn(Raw, Raw, Raw, c_uint, i32, *mut KrbKeytabEntry) -> i32,
     free_keytab_entry_contents: fn(Raw, *mut KrbKeytabEntry) -> i32,
     cc_resolve: fn(Raw, *const c_char, *mut Raw) -> i32,
@@ -215,6 +219,22 @@ impl KrbData {
     pub(super) fn of(bytes: &mut [u8]) -> Result<Self, KerberosError> {
         let length = c_uint::try_from(bytes.len()).map_err(|_| KerberosError::new("it is too long"))?;
         Ok(Self { magic: 0, length, data: bytes.as_mut_ptr().cast() })
+    }
+}
+
+impl KrbKeytabEntry {
+    /// Returns an entry to be filled by the library.
+    pub(super) fn empty() -> Self {
+        Self {
+            magic: 0,
+            principal: null_mut(),
+            timestamp: 0,
+            version: 0,
+            key_magic: 0,
+            key_type: 0,
+            key_length: 0,
+            key: null_mut(),
+        }
     }
 }
 

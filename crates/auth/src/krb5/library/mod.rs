@@ -12,6 +12,7 @@
 //! | `error`     | [`KerberosError`], [`LibraryFault`]                              |
 //! | `exchange`  | [`KerberosExchange`]: messages of one exchange                   |
 //! | `functions` | functions and layouts, and the loading of the library            |
+//! | `keytab_copy` | [`KeytabCopy`]: the keys of a file in memory                   |
 //! | `pool`      | [`ContextPool`]: contexts that are kept between exchanges        |
 
 #![allow(unsafe_code)]
@@ -20,9 +21,13 @@ mod context;
 mod error;
 mod exchange;
 mod functions;
+mod keytab_copy;
 mod pool;
 
 pub(super) use context::KerberosContext;
 pub(super) use error::{KerberosError, LibraryFault};
 pub(super) use exchange::{AcceptedTicket, KerberosExchange};
+#[cfg(test)]
+pub(super) use keytab_copy::CopiedKeys;
+pub(super) use keytab_copy::KeytabCopy;
 pub(super) use pool::ContextPool;
