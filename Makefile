@@ -18,6 +18,9 @@
 #                with faults of all kinds, and as many times ten new files of each kind of trouble
 #                and as many histories of locations that end, orders of strangers, crowds and work queues
 #   make peers   installs the real programs and the Python client that the tests run against (part of `make test`)
+#   make peers-6 builds servers and clients of XRootD 6 below SCALLA_PEERS_6 (/var/tmp/scalla-peers-6), which takes 15 to 60 minutes
+#   make test-6  the tests of authentication, third-party copies, clusters and proxies against these programs instead of 5.5.3;
+#                TESTS_6="test_gsi.py" chooses among them
 
 FUZZ_MINUTES ?= 125
 SEEDS ?= 10000
@@ -27,8 +30,12 @@ QUESTIONS ?= 100000
 CHAINS ?= 5000
 HISTORIES ?= 20000
 HISTORIES_THEIRS ?= 500
+SCALLA_PEERS_6 ?= /var/tmp/scalla-peers-6
+TESTS_6 ?= test_third_party*.py test_delegated_copies.py test_gsi.py test_voms.py test_auth_client.py test_auth_server.py \
+	test_auth_keytabs.py test_signed_data.py test_ztn.py test_tokens.py test_macaroons.py test_krb5.py test_pwd.py test_tls.py \
+	test_cluster_key.py test_proxy.py test_cache.py
 
-.PHONY: build demo test bench differ fuzz abuse soak histories sim peers clean-peers
+.PHONY: build demo test test-6 bench differ fuzz abuse soak histories sim peers peers-6 clean-peers
 
 build:
 	cargo build --release --package scalla
@@ -38,6 +45,11 @@ demo:
 
 test: peers
 	scripts/test
+
+test-6: peers-6
+	cargo build --package scalla
+	cd checks/interop && SCALLA_PEERS=$(SCALLA_PEERS_6) SCALLA=$(abspath $(or $(CARGO_TARGET_DIR),target))/debug/scalla \
+		$(CURDIR)/.venv/bin/pytest -v -n 10 --dist loadgroup $(TESTS_6)
 
 fuzz:
 	checks/fuzz/run $(FUZZ_MINUTES)
@@ -76,6 +88,9 @@ bench:
 
 peers:
 	scripts/peers all
+
+peers-6:
+	SCALLA_PEERS_6=$(SCALLA_PEERS_6) scripts/peers six
 
 clean-peers:
 	rm -rf .venv

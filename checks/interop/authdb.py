@@ -16,7 +16,7 @@ from pathlib import Path
 
 import peers
 
-REAL = "/usr/bin/xrdacctest"
+REAL = peers.real("xrdacctest")
 USERS = ("ann", "bob", "bobby", "eve", "a-b")
 GROUPS = ("g1", "g2", "/cms/uscms", "g3")
 ORGANIZATIONS = ("cms", "atlas", "bob")

@@ -25,9 +25,9 @@ import peers
 import raw
 import tools
 
-CMSD = "/usr/bin/cmsd"
-XROOTD = "/usr/bin/xrootd"
-XRDMAPC = "/usr/bin/xrdmapc"
+CMSD = peers.real("cmsd")
+XROOTD = peers.real("xrootd")
+XRDMAPC = peers.real("xrdmapc")
 # Interpreters of the newest Python client and of the distribution's client.
 PYTHONS = [sys.executable, "/usr/bin/python3"]
 # An option of kXR_locate: include nodes that the client cannot reach.

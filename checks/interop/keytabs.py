@@ -3,9 +3,10 @@
 import re
 import subprocess
 
+import peers
 from tools import PATIENCE_SECONDS
 
-XRDSSSADMIN = "/usr/bin/xrdsssadmin"
+XRDSSSADMIN = peers.real("xrdsssadmin")
 
 
 def add(path, name="key", user="nobody", group="nogroup", length=32):

@@ -7,6 +7,7 @@ import atexit
 import collections
 import ctypes
 import fcntl
+import functools
 import os
 import pwd
 import random
@@ -39,6 +40,23 @@ ofs.ckslib zcrc32 libXrdCksCalczcrc32.so
 ofs.persist manual hold 20
 ofs.chkpnt enable maxsz 1m
 """
+
+
+# Where the real programs are installed. Another place than that of Debian's packages, such as one of
+# `scripts/peers six`, replaces 5.5.3 by another version.
+REAL_PROGRAMS = Path(os.environ.get("SCALLA_PEERS") or "/usr") / "bin"
+
+
+def real(name):
+    """Returns the path of a real program."""
+    return str(REAL_PROGRAMS / name)
+
+
+@functools.cache
+def real_release():
+    """Returns the first number of the version of the real programs, 5 or 6."""
+    said = subprocess.run([real("xrootd"), "-v"], capture_output=True, text=True, timeout=60)
+    return int(re.search(r"v(\d+)\.", said.stdout + said.stderr).group(1))
 
 
 class Patience:
@@ -145,6 +163,8 @@ def environment(**more):
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("XRD", "PYTHON"))}
     kept.update(LC_ALL="C.UTF-8", TZ="UTC", XRD_CONNECTIONWINDOW="20", XRD_CONNECTIONRETRY="1", XRD_REQUESTTIMEOUT="120",
                 XRD_STREAMTIMEOUT="120", XRD_TIMEOUTRESOLUTION="1")
+    # Real servers find the program for third-party copies there.
+    kept["PATH"] = f"{REAL_PROGRAMS}:{kept.get('PATH', os.defpath)}"
     kept.update(more)
     # `None` removes a variable.
     return {name: value for name, value in kept.items() if value is not None}
@@ -333,7 +353,7 @@ class Refused(Ours):
 
 
 class Theirs(Server):
-    """Debian's xrootd on the same kind of tree."""
+    """The real xrootd on the same kind of tree."""
 
     kind = "theirs"
 
@@ -343,7 +363,7 @@ class Theirs(Server):
         configuration.write_text(f"xrd.network nodnr\nall.export {self.export}\noss.localroot {self.tree}\n{self.configuration()}")
         if self.port is None:
             self.port = free_port()
-        return ["/usr/bin/xrootd", "-c", configuration, "-p", str(self.port), *self.arguments]
+        return [real("xrootd"), "-c", configuration, "-p", str(self.port), *self.arguments]
 
     def find_port(self):
         return self.port if "initialization completed" in self.output() else None

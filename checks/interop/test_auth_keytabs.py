@@ -137,7 +137,7 @@ def test_a_table_of_ours_serves_both_ends_of_real_programs(tmp_path):
     server.settings = f"xrootd.seclib libXrdSec.so\nsec.protocol sss -s {keytab}\nsec.protbind * only sss\n"
     try:
         server.start()
-        run(["/usr/bin/xrdfs", server.host, "ls", "/"], XrdSecSSSKT=str(mine)).ok()
+        run([peers.real("xrdfs"), server.host, "ls", "/"], XrdSecSSSKT=str(mine)).ok()
         assert "login as alice" in server.output()
     finally:
         server.remove()

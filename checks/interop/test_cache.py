@@ -32,7 +32,7 @@ class Cache(Proxy):
     def is_complete(self, name):
         """Whether all of a file is cached, in the words of the real program."""
         state = self.tree / f"{name}.cinfo"
-        return state.exists() and "state complete" in run(["/usr/bin/xrdpfc_print", state]).out
+        return state.exists() and "state complete" in run([peers.real("xrdpfc_print"), state]).out
 
 
 def place(server, name, content, modified=OLD):

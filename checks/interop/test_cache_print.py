@@ -7,7 +7,7 @@ import pytest
 import peers
 from tools import data, run, wait_until, xrdcp
 
-REAL = "/usr/bin/xrdpfc_print"
+REAL = peers.real("xrdpfc_print")
 SETTINGS = """\
 ofs.osslib libXrdPss.so
 pss.cachelib libXrdPfc.so

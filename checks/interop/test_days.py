@@ -352,7 +352,7 @@ def test_real_client_survives_a_restart(launch, tmp_path):
     server = launch()
     content = data(48 * MIB)
     (tmp_path / "source").write_bytes(content)
-    command = ["/usr/bin/xrdcp", "--nopbar", "--xrate", "20m", tmp_path / "source", server.url("/file")]
+    command = [peers.real("xrdcp"), "--nopbar", "--xrate", "20m", tmp_path / "source", server.url("/file")]
     process = subprocess.Popen(command, env=peers.environment(XRD_CPCHUNKSIZE="1000000"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     file = server.tree / "file"
     wait_until(lambda: process.poll() is not None or file.exists() and file.stat().st_size > 4 * MIB)

@@ -12,7 +12,7 @@ import pytest
 
 import peers
 
-THEIRS = "/usr/bin/frm_admin"
+THEIRS = peers.real("frm_admin")
 COPY_TIME = "user.XrdFrm.Cpy"
 COPY_RECORD = "user.scalla.copied"
 CROSS_REFERENCE = "user.XrdFrm.Pfn"

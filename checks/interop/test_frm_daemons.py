@@ -114,7 +114,7 @@ def test_requests_of_an_agent_are_executed_without_a_server(tape, site, daemon):
     status, _, err = daemon("frm_xfrd", server).run()
     assert status == 4 and "Another frm_xfrd may already be running!" in err
     with open("/dev/null") as nothing:
-        theirs = subprocess.run(["/usr/bin/frm_xfrd", "-c", server.work / "xrootd.cfg"], stdin=nothing, capture_output=True,
+        theirs = subprocess.run([peers.real("frm_xfrd"), "-c", server.work / "xrootd.cfg"], stdin=nothing, capture_output=True,
                                 timeout=30, check=False)
     assert theirs.returncode == 4 and b"Another frm_xfrd may already be running!" in theirs.stderr
     # A request that comes while it runs begins at once, and not at the next look at the queue.

@@ -215,6 +215,7 @@ def test_certificates_of_strangers(serve, site):
 WEAK = {"SCALLA_GSI_WEAK_DH": "1"}
 
 
+@pytest.mark.skipif(peers.real_release() >= 6, reason="servers of XRootD 6 have a large group")
 def test_our_client_leaves_servers_with_a_small_group(at_theirs, site, proxy):
     server = at_theirs(site.settings("-crl:0", "-gmapopt:0"))
     scalla("ls", url(server), **site.client(proxy)).fails(1, "too weak: 512 bits", "SCALLA_GSI_WEAK_DH=1")
@@ -288,7 +289,7 @@ def fields(result):
 
 
 def test_proxies_of_both_programs(serve, site, tmp_path):
-    ours, theirs = peers.link("xrdgsiproxy"), "/usr/bin/xrdgsiproxy"
+    ours, theirs = peers.link("xrdgsiproxy"), peers.real("xrdgsiproxy")
     pair = ("-cert", site.user.certificate, "-key", site.user.key, "-certdir", site.certificates)
     made = {}
     for program in (ours, theirs):

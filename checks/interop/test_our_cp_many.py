@@ -14,7 +14,7 @@ import tools
 from tools import data, scalla
 
 MIB = 1024 * 1024
-TPC = peers.SETTINGS + "ofs.tpc ttl 10 20 pgm /usr/bin/xrdcp --server\n"
+TPC = peers.SETTINGS + f"ofs.tpc ttl 10 20 pgm {peers.real('xrdcp')} --server\n"
 
 
 @pytest.fixture

@@ -237,7 +237,7 @@ def test_dead_addresses_before_the_one_that_lives(tmp_path):
         cp("none", tmp_path / "other").fails(1, "none:1094", "no connection", "check")
 
 
-TPC = "ofs.tpc ttl 90 120 pgm /usr/bin/xrdcp --server\n"
+TPC = f"ofs.tpc ttl 90 120 pgm {peers.real('xrdcp')} --server\n"
 
 
 @pytest.mark.parametrize("makers", ["ours", "real", dict(man="ours", one="real", two="ours")], ids=["ours", "theirs", "mixed"])

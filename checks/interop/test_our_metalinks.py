@@ -93,7 +93,7 @@ def test_global_names_are_looked_for_at_the_redirector(copies, tmp_path):
             assert (tmp_path / "out").read_bytes() == content
             (tmp_path / "out").unlink()
     # The real program uses each host once.
-    real = tools.run(["/usr/bin/xrdcp", "-N", first.url("names.meta4"), tmp_path / "real"], XRD_GLFNREDIRECTOR=f"127.0.0.1:{second.server.port}")
+    real = tools.run([peers.real("xrdcp"), "-N", first.url("names.meta4"), tmp_path / "real"], XRD_GLFNREDIRECTOR=f"127.0.0.1:{second.server.port}")
     assert real.ok() and (tmp_path / "real").read_bytes() == content
 
 
@@ -106,7 +106,7 @@ def test_environment_variables(area, tmp_path):
         for variables, expected in (({}, b"the file"), ({"XRD_LOCALMETALINKFILE": "1"}, b"the file"), ({"XRD_METALINKPROCESSING": "0"}, text)):
             out = tmp_path / "out"
             # The real program does the same.
-            for program in ([peers.program(), "cp"], ["/usr/bin/xrdcp", "-N"]):
+            for program in ([peers.program(), "cp"], [peers.real("xrdcp"), "-N"]):
                 tools.run([*program, source, out], **variables).ok()
                 assert out.read_bytes() == expected, (source, variables, program)
                 out.unlink()

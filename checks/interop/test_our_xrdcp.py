@@ -42,7 +42,7 @@ class Side:
 @pytest.fixture
 def sides(area_on, server, tmp_path):
     sides = []
-    for program, name in (("/usr/bin/xrdcp", "a"), (peers.link("xrdcp"), "b")):
+    for program, name in ((peers.real("xrdcp"), "a"), (peers.link("xrdcp"), "b")):
         local = tmp_path / name
         for directory in ("tree/sub", "into"):
             (local / directory).mkdir(parents=True)

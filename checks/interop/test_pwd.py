@@ -191,9 +191,9 @@ def test_our_client_at_the_real_server(serve, site):
 
 
 def test_each_program_reads_the_files_of_the_other(site):
-    listed = run(["/usr/bin/xrdpwdadmin", "browse", "-f", site.file]).ok()
+    listed = run([peers.real("xrdpwdadmin"), "browse", "-f", site.file]).ok()
     assert "name:alice_1" in listed.all and ": lab" in listed.all
     theirs = site.directory / "theirs"
-    run(["/usr/bin/xrdpwdadmin", "add", "bob", "-dontask", "-random", "-srvID", "other", "-f", theirs], HOME=str(site.home))
+    run([peers.real("xrdpwdadmin"), "add", "bob", "-dontask", "-random", "-srvID", "other", "-f", theirs], HOME=str(site.home))
     listed = run([peers.link("xrdpwdadmin"), "browse", "-f", theirs]).ok()
     assert "name:bob_1" in listed.out and "name:+++SrvPuk_1" in listed.out

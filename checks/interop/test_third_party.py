@@ -25,7 +25,7 @@ from tools import data, wait_until
 
 # A busy machine may delay clients and servers; only tests of timeouts use short ones.
 SETTINGS = peers.SETTINGS + "ofs.tpc ttl 90 120 logok{more}\n"
-PROGRAM = " pgm /usr/bin/xrdcp --server"
+PROGRAM = f" pgm {peers.real('xrdcp')} --server"
 SIZE = 5_000_000
 HOLD_SECONDS = {"ours": 30, "theirs": 180}
 PAIRS = list(itertools.product(("ours", "theirs"), repeat=2))
@@ -200,7 +200,7 @@ def test_hosts_may_be_named(servers):
 
 def test_a_program_of_the_site_copies(started):
     source, strange = started("ours"), started("ours", " ttl 2 2")
-    target = started("ours", " cksum adler32 streams 2 scan stderr echo pgm /usr/bin/xrdcp --server")
+    target = started("ours", f" cksum adler32 streams 2 scan stderr echo{PROGRAM}")
     content = data(SIZE)
     put(source, "file", content)
     copy(url(source.port, "/file"), url(target.port, "/file"), "--tpc", "only").ok()

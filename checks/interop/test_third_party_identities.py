@@ -18,7 +18,7 @@ import peers
 from issuers import AUDIENCE, Issuer, place_rules_and_files
 from tools import XRDCP, data, run
 
-PROGRAM = " pgm /usr/bin/xrdcp --server"
+PROGRAM = f" pgm {peers.real('xrdcp')} --server"
 KINDS = {"ours": peers.Ours, "theirs": peers.Theirs}
 PAIRS = list(itertools.product(KINDS, repeat=2))
 CLIENTS = ("theirs", "ours")
@@ -219,7 +219,7 @@ class Forbidden(peers.Ours):
 PRIVILEGES = """#!/bin/sh
 grep -E '^(Uid|Groups|CapPrm|CapEff|CapAmb|NoNewPrivs):' /proc/self/status > {places}/report
 echo "setuid: $({places}/id -u)" >> {places}/report
-exec /usr/bin/xrdcp --server "$@"
+exec {xrdcp} --server "$@"
 """
 
 
@@ -234,7 +234,7 @@ def test_a_program_has_the_rights_of_the_server_and_may_gain_others(begin, kind,
         os.chown(f"{places}/id", 1, 1)
         os.chmod(f"{places}/id", 0o4755)
         program = Path(places) / "program"
-        program.write_text(PRIVILEGES.format(places=places))
+        program.write_text(PRIVILEGES.format(places=places, xrdcp=peers.real("xrdcp")))
         program.chmod(0o755)
         source = begin(peers.Ours(settings=f"{peers.SETTINGS}ofs.tpc\n"))
         target = begin(kind(settings=f"{peers.SETTINGS}ofs.tpc logok pgm {program}\n", as_user=False, arguments=["--user", "nobody"]))

@@ -241,7 +241,7 @@ def test_destinations_are_admitted_by_their_organization(site, begin, rules):
     client = site.client(site.proxy("arranges"))
     for proxy, is_admitted in zip(proxies, COPY_RULES[rules]):
         credentials = site.client(peers.give(proxy), SCALLA_GSI_WEAK_DH="1")
-        target = begin(peers.Theirs(settings="ofs.tpc logok pgm /usr/bin/xrdcp --server\n", variables=credentials))
+        target = begin(peers.Theirs(settings=f"ofs.tpc logok pgm {peers.real('xrdcp')} --server\n", variables=credentials))
         result = run([XRDCP, "-N", "-f", "--tpc", "only", f"root://localhost:{source.port}//file", f"root://127.0.0.1:{target.port}//copy"],
                      **client)
         assert (result.status == 0) is is_admitted, f"{proxy.name}: {result.all}"

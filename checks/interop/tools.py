@@ -9,9 +9,9 @@ from pathlib import Path
 
 import peers
 
-XRDCP = "/usr/bin/xrdcp"
-XRDFS = "/usr/bin/xrdfs"
-PROGRAMS = [XRDCP, XRDFS, "/usr/bin/xrootd", "/usr/bin/cmsd", "/usr/bin/xrdmapc", "/usr/bin/xrdadler32", "/usr/bin/xrdcrc32c", "/usr/bin/setpriv", "/usr/bin/kinit", "/usr/sbin/kadmin.local", "/usr/sbin/krb5kdc",
+XRDCP = peers.real("xrdcp")
+XRDFS = peers.real("xrdfs")
+PROGRAMS = [XRDCP, XRDFS, peers.real("xrootd"), peers.real("cmsd"), peers.real("xrdmapc"), peers.real("xrdadler32"), peers.real("xrdcrc32c"), "/usr/bin/setpriv", "/usr/bin/kinit", "/usr/sbin/kadmin.local", "/usr/sbin/krb5kdc",
             "/usr/lib/python3/dist-packages/XRootD/__init__.py"]
 PATIENCE_SECONDS = 120 * peers.SLOWNESS
 # Time of files whose time is compared: 2023-11-14 22:13:20.
@@ -105,7 +105,7 @@ def scalla(*arguments, input=None, cwd=None, **environment):
 
 def both(name, *words, input=None, cwd=None, **environment):
     """Returns the results of the real program of a name and of ours."""
-    return [run([program, *words], input=input, cwd=cwd, **environment) for program in (f"/usr/bin/{name}", peers.link(name))]
+    return [run([program, *words], input=input, cwd=cwd, **environment) for program in (peers.real(name), peers.link(name))]
 
 
 def xrdfs(server, *words, input=None, cwd=None, program=XRDFS, **environment):
