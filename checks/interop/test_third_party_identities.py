@@ -216,6 +216,31 @@ class Forbidden(peers.Ours):
         return ["setpriv", "--no-new-privs", *super().command()]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("login,credentials,expected", [
+    ("", "", ["no variable"]),
+    ("xrootd.seclib libXrdSec.so\nsec.protocol unix\nsec.protocol sss -s {table}\n", "", ["XRDSECPROTOCOLS=:unix:sss"]),
+    ("xrootd.seclib libXrdSec.so\nsec.protocol unix\n", "fcreds ?gsi =X509_USER_PROXY", ["XRDSECPROTOCOLS=:unix", "XRDTPCDLG=gsi"]),
+])
+def test_a_program_knows_the_logins_of_the_server(begin, kind, login, credentials, expected):
+    with tempfile.TemporaryDirectory(prefix="scalla-variables-", dir="/var/tmp") as places:
+        peers.give(places)
+        os.chmod(places, 0o755)
+        table = peers.give(keytabs.add(Path(places) / "table"))
+        program = Path(places) / "program"
+        program.write_text(f"#!/bin/sh\n(env | grep -E '^XRD(SECPROTOCOLS|TPCDLG)=' || echo no variable) | sort > {places}/report\nexit 1\n")
+        program.chmod(0o755)
+        source = begin(peers.Ours(settings=f"{peers.SETTINGS}ofs.tpc\n"))
+        peers.place(source.tree / "file", data(100))
+        login = login.format(table=table)
+        # The caller of the server may be a program of another one.
+        inherited = {"XRDSECPROTOCOLS": None, "XRDTPCDLG": None}
+        target = begin(KINDS[kind](settings=f"{peers.SETTINGS}{login}ofs.tpc {credentials} logok pgm {program}\n", variables=inherited))
+        client = {"XrdSecPROTOCOL": "unix", "XrdSecGSIUSERPROXY": "/nonexistent"}
+        assert copy("theirs", source.url("/file"), target.url("/copy"), **client).status != 0
+        assert (Path(places) / "report").read_text().splitlines() == expected
+
+
 PRIVILEGES = """#!/bin/sh
 grep -E '^(Uid|Groups|CapPrm|CapEff|CapAmb|NoNewPrivs):' /proc/self/status > {places}/report
 echo "setuid: $({places}/id -u)" >> {places}/report

@@ -227,6 +227,7 @@ pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
 /// with delegated credentials are in `directory`.
 pub(crate) fn third_party(
     copies: &config::ThirdPartyCopy,
+    security: &config::SecurityConfig,
     outbound: Outbound,
     directory: PathBuf,
     trusted: Option<TrustAnchors>,
@@ -266,13 +267,25 @@ pub(crate) fn third_party(
     let fetcher: Arc<dyn logical::Fetcher> = match &copies.program {
         Some(program) => {
             let variable = copies.credentials.as_ref().map(|credentials| credentials.variable.clone());
-            let environment = ProgramEnvironment { trusted, variable, directory };
+            let login_protocols = login_protocols(security);
+            let environment = ProgramEnvironment { trusted, variable, directory, login_protocols };
             environment.remove_leftovers();
             Arc::new(ProgramPuller::new(program.clone(), copies.scan, copies.echo, outbound, environment))
         }
         None => Arc::new(Puller::new(outbound, trusted)),
     };
     logical::ThirdPartyParts { settings, fetcher, names: Arc::new(SystemNames) }
+}
+
+/// Returns the ids of the protocols by which clients log in.
+fn login_protocols(security: &config::SecurityConfig) -> Vec<String> {
+    let mut ids: Vec<String> = Vec::new();
+    for protocol in security.protocols.iter().filter(|_| *security.enabled) {
+        if ids.iter().all(|known| known != protocol.id()) {
+            ids.push(protocol.id().to_owned());
+        }
+    }
+    ids
 }
 
 fn destination_attribute((kind, value): &(CopyAttribute, String)) -> logical::DestinationAttribute {

@@ -477,7 +477,13 @@ fn offer_third_party_copies(logical: &Logical, effective: &Effective) {
         let trusted = tls::trusted_servers(effective);
         let outbound = Outbound::new(sources.value.clone(), &effective.host);
         let directory = effective.copy_credentials_directory();
-        logical.copy_for_others(assembly::third_party(copies, outbound, directory, trusted));
+        logical.copy_for_others(assembly::third_party(
+            copies,
+            &effective.security,
+            outbound,
+            directory,
+            trusted,
+        ));
     }
 }
 

@@ -1,8 +1,8 @@
 //! Pulls files with a program of the site (`ofs.tpc pgm`), which writes the destination's file
 //! itself.
 //!
-//! It is run as `PROGRAM [its arguments] [-C checksum] [-S streams] URL FILE`, with `XRDTPC=1` in
-//! its environment, so that programs written for XRootD can be used. Its last line of output is the
+//! It is run as `PROGRAM [its arguments] [-C checksum] [-S streams] URL FILE`, with `XRDTPC=1` and the
+//! protocols of logins (`XRDSECPROTOCOLS`) in its environment, so that programs written for XRootD can be used. Its last line of output is the
 //! reason if it fails.
 //!
 //! The program opens the file by its name, which a client may give to another file meanwhile. So
@@ -396,8 +396,12 @@ mod tests {
         let program = CopyProgram { path: "/bin/sh".into(), arguments };
         let outbound = Outbound::new(CopySources::default(), "here");
         let trusted = TrustAnchors { directory: Some("/trusted".into()), file: None };
-        let environment =
-            ProgramEnvironment { trusted: Some(trusted), variable: None, directory: directory.clone() };
+        let environment = ProgramEnvironment {
+            trusted: Some(trusted),
+            variable: None,
+            directory: directory.clone(),
+            login_protocols: ["gsi", "krb5"].map(str::to_owned).to_vec(),
+        };
         let runner = ProgramPuller::new(program, CopyScan::All, false, outbound, environment);
         let (tell, result) = mpsc::channel();
         let finish = TransferCompletion::new(move |result| tell.send(result).unwrap());
@@ -432,6 +436,12 @@ mod tests {
     #[test]
     fn a_program_finds_the_authorities_in_its_environment() {
         assert_eq!(copied("printf %s $X509_CERT_DIR > $f").unwrap().bytes, "/trusted".len() as u64);
+    }
+
+    #[test]
+    fn a_program_knows_the_protocols_of_logins() {
+        let script = "printf '%s.%s' \"$XRDSECPROTOCOLS\" \"${XRDTPCDLG-none}\" > $f";
+        assert_eq!(copied(script).unwrap().bytes, ":gsi:krb5.none".len() as u64);
     }
 
     #[test]

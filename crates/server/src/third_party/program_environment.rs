@@ -7,7 +7,7 @@
 //! credentials that are not for clients.
 
 use auth::SystemRng;
-use auth::gsi::DelegatedProxy;
+use auth::gsi::{DelegatedProxy, GSI};
 use auth::tls::TrustAnchors;
 use base::{Error, ErrorKind, Rng as _, errno_text};
 use std::fs::{File, TryLockError};
@@ -41,6 +41,8 @@ pub(crate) struct ProgramEnvironment {
     pub(crate) variable: Option<String>,
     /// The directory of these files.
     pub(crate) directory: PathBuf,
+    /// Ids of the protocols by which clients log in, in the order of the server.
+    pub(crate) login_protocols: Vec<String>,
 }
 
 impl ProgramEnvironment {
@@ -48,6 +50,19 @@ impl ProgramEnvironment {
     pub(crate) fn remove_leftovers(&self) {
         if self.variable.is_some() {
             remove_leftovers(&self.directory);
+        }
+    }
+
+    /// Describes the logins of the server in the environment of a program, as XRootD does.
+    fn describe_server(&self, command: &mut Command) {
+        let protocols: String = self.login_protocols.iter().map(|id| format!(":{id}")).collect();
+        let delegates = self.variable.is_some().then(|| GSI.to_owned());
+        let protocols = Some(protocols).filter(|protocols| !protocols.is_empty());
+        for (name, value) in [("XRDSECPROTOCOLS", protocols), ("XRDTPCDLG", delegates)] {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
         }
     }
 
@@ -61,6 +76,7 @@ impl ProgramEnvironment {
         command: &mut Command,
         credentials: Option<&DelegatedProxy>,
     ) -> Result<Option<CredentialFile>, Error> {
+        self.describe_server(command);
         if let Some(trusted) = &self.trusted {
             for (name, place) in [("X509_CERT_DIR", &trusted.directory), ("X509_CERT_FILE", &trusted.file)] {
                 match place {
