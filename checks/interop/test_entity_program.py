@@ -95,7 +95,7 @@ def test_check_shows_the_identity_by_the_program(serve, directory):
         assert "allowed: /O=Grid/CN=Alice Example read /staff/f" in named.out
         assert "logs in by gsi as alice" in named.out and "groups: staff" in named.out
         login = json.loads(check(*alice, "--json").ok().out)["login"]
-        assert login == {"accepted": True, "replaced": "/O=Grid/CN=Alice Example", "name": "alice",
+        assert login == {"accepted": True, "replaced": "/O=Grid/CN=Alice Example", "sources": ["sec.entityprogram"], "name": "alice",
                          "organizations": "lab", "groups": "staff", "roles": None, "limited": False}
         user = pwd.getpwuid(os.geteuid()).pw_name
         assert "logs in by unix as unix-lab" in check(user, "/own/f", "read", "--protocol", "unix").ok().out

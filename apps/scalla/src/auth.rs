@@ -95,7 +95,8 @@ struct CheckAccessOptions {
     /// Roles of the client, separated by blanks.
     #[arg(long, value_name = "ROLES", default_value = "")]
     roles: String,
-    /// Protocol of the login, such as gsi: `sec.entityprogram` then names the user, as at a login.
+    /// Protocol of the login, such as gsi: `sec.entitymap` and `sec.entityprogram` then name the user, as
+    /// at a login.
     #[arg(long, value_name = "PROTOCOL", requires = "config")]
     protocol: Option<String>,
     /// Print one JSON object.
@@ -248,6 +249,9 @@ impl CheckAccessOptions {
         }
         if token.is_none() && effective.security.entity_program.is_some() {
             err().line(format_args!("note: sec.entityprogram is not run for a name without --protocol"));
+        }
+        if token.is_none() && effective.security.entity_map.is_some() {
+            err().line(format_args!("note: sec.entitymap is not applied to a name without --protocol"));
         }
         let client = AccessClient::Bearer(self.principal(token.is_some()), RequestIdentity::default());
         let decision = AccessDecision::of(values, policy.request(client, token.as_ref()), operation, &path)?;

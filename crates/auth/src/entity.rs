@@ -89,6 +89,8 @@ pub struct EntityFields {
     pub uid: Option<u32>,
     /// Local group id, where the protocol knows it.
     pub gid: Option<u32>,
+    /// The line of the map of identities that decided about the name, see [`crate::EntityMap`].
+    pub map_line: Option<u32>,
     /// Further attributes, each key once.
     pub attributes: Vec<(Box<str>, Box<str>)>,
 }
@@ -165,6 +167,13 @@ impl Entity {
             (fields.vorg, fields.role, fields.groups) = (present(vorg), present(role), present(groups));
         }
         Self::new(fields)
+    }
+
+    /// Returns the entity with the result of a line of the map of identities. Without names it keeps its own.
+    pub(crate) fn mapped(self, line: u32, names: Option<EntityNames>) -> Self {
+        let renamed = self.renamed(names.unwrap_or_default());
+        let fields = Arc::try_unwrap(renamed.0).unwrap_or_else(|shared| (*shared).clone());
+        Self::new(EntityFields { map_line: Some(line), ..fields })
     }
 
     /// Returns a reference that keeps the address of the entity occupied, but not its fields.

@@ -30,6 +30,9 @@ pub fn encode_identity(entity: Option<&Entity>, host: &str) -> String {
             push(&mut line, key, value);
         }
     }
+    if let Some(rule) = entity.map_line {
+        push(&mut line, "map_line", &rule.to_string());
+    }
     push(&mut line, "host", &entity.host);
     if let HostName::Known(name) = &entity.host_name {
         push(&mut line, "host_name", name);
@@ -89,6 +92,7 @@ mod tests {
             protocol: "sss".into(),
             name: Some(name.into()),
             groups: Some("staff users".into()),
+            map_line: Some(7),
             host: "h".into(),
             host_name: HostName::Known("h.example.org".into()),
             ..EntityFields::default()
@@ -99,6 +103,7 @@ mod tests {
             ("protocol", "sss"),
             ("name", name),
             ("groups", "staff users"),
+            ("map_line", "7"),
             ("host", "h"),
             ("host_name", "h.example.org"),
         ];

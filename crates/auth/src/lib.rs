@@ -11,6 +11,7 @@
 //! | `age`      | time spans in messages for users                                       |
 //! | `client`   | [`ClientLogin`], [`ClientProtocol`]: the client's side of an exchange  |
 //! | `entity`   | [`Entity`]: the identity that authorization decides about              |
+//! | `entity_map` | [`EntityMap`]: users and groups by a file of rules                    |
 //! | `export_record` | [`ExportRecords`]: what lets the next process remove exported files |
 //! | `exported_file` | [`ExportedFile`]: delegated credentials in files                   |
 //! | `grid`     | verification of grid certificate chains with proxies, grid map files      |
@@ -44,6 +45,7 @@ mod age;
 mod challenge;
 mod client;
 mod entity;
+mod entity_map;
 mod export_record;
 mod exported_file;
 pub mod grid;
@@ -72,6 +74,7 @@ pub use client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
 pub use entity::{
     Entity, EntityAttributes, EntityFields, EntityNames, HostName, address_text, is_reserved_attribute,
 };
+pub use entity_map::{EntityMap, MapOutcome, MappedClient};
 pub use export_record::{ExportRecords, remove_exported_leftovers};
 pub use exported_file::{ExportedFile, ExportedFiles};
 pub use identity_text::{IDENTITY_KEY, decode_identity, encode_identity};

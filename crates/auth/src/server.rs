@@ -159,6 +159,11 @@ pub trait ServerProtocol: Send + Sync {
         false
     }
 
+    /// Reports whether the name of the host of a peer decides about its identity.
+    fn needs_host_name(&self) -> bool {
+        false
+    }
+
     /// Begins an exchange with a peer.
     fn begin(&self, peer: &LoginPeer) -> Box<dyn ServerLogin>;
 

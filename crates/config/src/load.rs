@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::directives::{
     Arguments, DirectiveFault, Draft, ExportDraft, ProtocolParameters, Standing, check_authorization,
-    check_entity_program, check_list_sources, check_macaroons, check_multi_user, check_proxy, check_security,
+    check_entity_names, check_list_sources, check_macaroons, check_multi_user, check_proxy, check_security,
     check_tls, check_tls_protocols, check_token_login, check_voms, every_directive, find_directive,
     nearest_directive, of_another_component, read_by_xrootd, resolve, unprotected,
 };
@@ -141,7 +141,7 @@ pub fn load(request: &ConfigInput, source: &dyn ConfigSource) -> Loaded {
     check_token_login(&effective, &mut report);
     check_voms(&effective, &mut report);
     check_list_sources(&effective, &mut report);
-    check_entity_program(&effective, &mut report);
+    check_entity_names(&effective, &mut report);
     check_multi_user(&effective, &mut report);
     check_proxy(&effective, &mut report);
     Loaded { effective, report }

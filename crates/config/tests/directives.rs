@@ -124,7 +124,7 @@ fn examples_match_the_standing() {
         "sec.bindtls" => "sec.protocol unix\nxrootd.seclib default\nxrd.tls /c\nxrd.tlsca noverify\n",
         "gsi.crlsource" => "sec.protocol gsi -crl:use,updt\nxrootd.seclib default\n",
         "voms.mapfile" => "sec.protocol gsi -vomsat:extract\nxrootd.seclib default\n",
-        "sec.entityprogram" => "sec.protocol unix\nxrootd.seclib default\n",
+        "sec.entitymap" | "sec.entityprogram" => "sec.protocol unix\nxrootd.seclib default\n",
         // Settings of authorization need the directive that enables it.
         name if name.starts_with("acc.") || name == "ofs.authlib" => "ofs.authorize\n",
         "macaroons.secretkey" => "ofs.authorize\nofs.authlib ++ libXrdMacaroons.so\nall.sitename S\n",

@@ -238,6 +238,29 @@ fn faults_have_a_position() {
 }
 
 #[test]
+fn faults_of_a_map_of_identities_have_a_position() {
+    for (line, expected) in [
+        ("sec.entitymap map", "1:15: error: sec.entitymap: non-absolute map path - map"),
+        (
+            "sec.entitymap /map maybe",
+            "1:20: error: sec.entitymap: invalid treatment of clients without a rule 'maybe'",
+        ),
+        (
+            "sec.entitymap /map",
+            "1:1: error: sec.entitymap: no client is mapped or refused, because xrootd.seclib is",
+        ),
+        (
+            "sec.entitymap /map refuse\nxrootd.seclib default\nsec.protocol host",
+            "1:1: error: sec.entitymap: no client is mapped or refused, because clients are identified by their host",
+        ),
+    ] {
+        let said = errors(line);
+        assert_eq!(said.len(), 1, "{line}: {said:?}");
+        assert!(said[0].starts_with(&format!("f:{expected}")), "{line}: {}", said[0]);
+    }
+}
+
+#[test]
 fn bindings_that_never_apply_are_reported() {
     let head = "xrootd.seclib default\nsec.protocol unix\n";
     let warnings = |bindings: &str| -> Vec<String> {

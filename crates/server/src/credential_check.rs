@@ -7,7 +7,7 @@
 use crate::cluster::ClusterKey;
 use crate::error::StartError;
 use crate::expiry::{DAY, ExpiryProblem, WARNING_TIME};
-use crate::{login, tls};
+use crate::{login, named_protocol, tls};
 use auth::ServerProtocol;
 use config::{AuthProtocol, ConfigReport, Effective, Origin, ProblemKind, TlsCertificate};
 use std::path::Path;
@@ -29,6 +29,7 @@ pub fn check_credentials(
     check.tls();
     check.authorities();
     check.protocols();
+    check.entity_map();
     check.cluster_key();
 }
 
@@ -138,6 +139,28 @@ impl CredentialCheck<'_> {
         }
         for warning in protocol.warnings(self.now, WARNING_TIME) {
             self.warn(origin, format!("{directive}: {warning}"));
+        }
+    }
+
+    fn entity_map(&mut self) {
+        let security = &self.effective.security;
+        let origin = &security.entity_map.origin;
+        let map = match named_protocol::map(security) {
+            Ok(map) => map,
+            Err(error) => return self.wrong(origin, reason(error)),
+        };
+        let is_used = |protocol: &str| {
+            security.protocols.iter().any(|setting| match &setting.value {
+                // A proxy server forwards identities by other protocols.
+                AuthProtocol::Sss(options) if setting.id() != protocol => {
+                    options.forwarded_protocols.iter().any(|forwarded| forwarded == protocol)
+                }
+                _ => setting.id() == protocol,
+            })
+        };
+        let are_names_known = *self.effective.network.resolve_names;
+        for warning in map.iter().flat_map(|map| map.warnings(is_used, are_names_known)) {
+            self.warn(origin, format!("sec.entitymap: {warning}"));
         }
     }
 

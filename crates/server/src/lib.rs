@@ -27,6 +27,7 @@
 //! | `frm_daemon` | transfers and purges as processes of their own |
 //! | `residency` | staging of files that are not on disk: the queue and its programs |
 //! | `login` | authentication of clients, refresh of keytabs |
+//! | `named_protocol` | identities that a file of rules and a program complete |
 //! | `credential_check` | the files of keys and certificates, for `scalla config check` |
 //! | `expiry` | warnings before certificates expire |
 //! | `tls` | the certificate of the server, its renewal and expiry |
@@ -64,6 +65,7 @@ mod kerberos_login;
 pub mod log;
 mod login;
 mod multi_user;
+mod named_protocol;
 mod password_login;
 pub mod process;
 mod proxied_files;
@@ -85,7 +87,6 @@ pub use adapters::{SystemClock, SystemNetgroups, host_name};
 pub use authorization::{authdb_source, macaroon_settings};
 pub use credential_check::check_credentials;
 pub use daemon::{Launch, LogTarget, run};
-pub use entity_program::entity_by_program;
 pub use error::StartError;
 pub use frm_admin::{FrmAdmin, FrmConsole};
 pub use frm_daemon::{
@@ -94,6 +95,7 @@ pub use frm_daemon::{
 pub use grid_login::{grid_identity, only_reads};
 pub use issuer_keys::download_keys;
 pub use login::token_login;
+pub use named_protocol::{NamedEntity, named_entity};
 pub use process::{User, UserError, apply_environment, default_admin_directory, environment_of_server};
 pub use running::{RefusedCounts, RunningServer};
 pub use stand_in::{APPEARANCE, stand_in};

@@ -7,11 +7,11 @@
 use crate::adapters::SystemClock;
 use crate::admission::Doorkeeper;
 use crate::crl_downloads::CrlDownloads;
-use crate::entity_program;
 use crate::error::StartError;
 use crate::expiry::ExpiryWarnings;
 use crate::grid_login;
 use crate::kerberos_login;
+use crate::named_protocol;
 use crate::password_login;
 use auth::access::{AccessPolicy, CredentialLayer};
 use auth::grid::GridTrust;
@@ -68,9 +68,7 @@ pub(crate) fn policy(
             protocols.extend(protocol(setting, effective, access, &mut authorities)?);
         }
     }
-    if let Some(program) = &*security.entity_program {
-        protocols = entity_program::with_program(protocols, program)?;
-    }
+    protocols = named_protocol::with_names(protocols, security)?;
     let mut order: Vec<&str> = security.protocols.iter().map(|setting| setting.id()).collect();
     if order.is_empty() {
         order.push(auth::host::HOST);

@@ -194,9 +194,10 @@ impl LoginPolicy {
         &self.protocols
     }
 
-    /// Reports whether the name of a host decides about its protocols.
+    /// Reports whether the name of a host decides about its protocols or about the identity of its clients.
     pub fn needs_host_name(&self) -> bool {
         self.bindings.iter().any(|bound| bound.binding.hosts.as_str() != ANY_HOST)
+            || self.protocols.iter().any(|protocol| protocol.needs_host_name())
     }
 
     /// Returns the authentication required of a host.

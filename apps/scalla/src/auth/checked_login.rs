@@ -1,5 +1,5 @@
 //! The decision about a client that logs in: with a grid proxy (`gsi`), or by a protocol whose identities
-//! the program of the site completes (`sec.entityprogram`).
+//! the map or the program of the site completes (`sec.entitymap`, `sec.entityprogram`).
 
 use super::AccessDecision;
 use crate::usage_error::UsageError;
@@ -10,6 +10,7 @@ use auth::{Entity, EntityAttributes, EntityNames};
 use base::LogicalPath;
 use config::{AuthProtocol, Effective};
 use serde_json::{Value, json};
+use server::NamedEntity;
 use std::os::unix::fs::MetadataExt;
 use std::time::SystemTime;
 
@@ -39,8 +40,10 @@ enum LoginOutcome {
     /// The client has this identity.
     LoggedIn {
         entity: Box<Entity>,
-        /// The name by the protocol, if `sec.entityprogram` gives the identity.
+        /// The name by the protocol, if the server gives the identity.
         replaced: Option<String>,
+        /// The directives that give it.
+        sources: Vec<String>,
     },
 }
 
@@ -61,11 +64,11 @@ impl CheckedLogin {
             Ok(entity) => entity,
             Err(reason) => return Ok(Self { protocol, outcome: LoginOutcome::Refused(reason) }),
         };
-        let named = server::entity_by_program(effective, &entity, &protocol);
+        let named = server::named_entity(effective, &entity, &protocol, host)?;
         Ok(Self { protocol, outcome: LoginOutcome::of(entity, named) })
     }
 
-    /// Lets `sec.entityprogram` name a client with these names by its protocol.
+    /// Lets the map and the program name a client with these names by its protocol.
     pub(super) fn of_names(
         effective: &Effective,
         protocol: &str,
@@ -79,8 +82,9 @@ impl CheckedLogin {
             .ok_or_else(|| UsageError("the numbers of organizations, roles and groups differ".to_owned()))?;
         let names = EntityNames { name: principal.name.map(Into::into), attributes: Some(attributes) };
         let entity = Entity::of_host(principal.host).renamed(names);
-        let named = server::entity_by_program(effective, &entity, protocol).ok_or_else(|| {
-            UsageError("--protocol is for a configuration with sec.entityprogram".to_owned())
+        let named = server::named_entity(effective, &entity, protocol, principal.host)?.ok_or_else(|| {
+            let what = "--protocol is for a configuration with sec.entitymap or sec.entityprogram";
+            UsageError(what.to_owned())
         })?;
         Ok(Self { protocol: protocol.to_owned(), outcome: LoginOutcome::of(entity, Some(named)) })
     }
@@ -109,15 +113,15 @@ impl CheckedLogin {
     /// Describes the login, and the effect of a limited proxy on an operation.
     pub(super) fn lines(&self, operation: AccessOperation) -> Vec<String> {
         let protocol = &self.protocol;
-        let (entity, replaced) = match &self.outcome {
+        let (entity, replaced, sources) = match &self.outcome {
             LoginOutcome::Refused(reason) => {
                 return vec![format!("the login ({protocol}) is refused: {reason}")];
             }
-            LoginOutcome::LoggedIn { entity, replaced } => (entity, replaced),
+            LoginOutcome::LoggedIn { entity, replaced, sources } => (entity, replaced, sources),
         };
         let mut lines = vec![format!("logs in by {protocol} as {}", shown(entity))];
-        lines
-            .extend(replaced.as_ref().map(|name| format!("sec.entityprogram gives this identity to {name}")));
+        let by = sources.join(", then ");
+        lines.extend(replaced.as_ref().map(|name| format!("{by} gives this identity to {name}")));
         let columns = [("organizations", &entity.vorg), ("groups", &entity.groups), ("roles", &entity.role)];
         for (column, value) in columns {
             lines.extend(value.as_deref().map(|value| format!("{column}: {value}")));
@@ -132,9 +136,10 @@ impl CheckedLogin {
     pub(super) fn as_json(&self) -> Value {
         match &self.outcome {
             LoginOutcome::Refused(reason) => json!({"accepted": false, "fault": reason}),
-            LoginOutcome::LoggedIn { entity, replaced } => json!({
+            LoginOutcome::LoggedIn { entity, replaced, sources } => json!({
                 "accepted": true,
                 "replaced": replaced,
+                "sources": sources,
                 "name": entity.name.as_deref(),
                 "organizations": entity.vorg.as_deref(),
                 "groups": entity.groups.as_deref(),
@@ -146,14 +151,15 @@ impl CheckedLogin {
 }
 
 impl LoginOutcome {
-    /// Returns the outcome for an identity by a protocol and the result of `sec.entityprogram`.
-    fn of(entity: Entity, named: Option<Result<Entity, String>>) -> Self {
+    /// Returns the outcome for an identity by a protocol and that by the map and the program.
+    fn of(entity: Entity, named: Option<NamedEntity>) -> Self {
         match named {
-            None => Self::LoggedIn { entity: Box::new(entity), replaced: None },
-            Some(Ok(named)) => {
-                Self::LoggedIn { entity: Box::new(named), replaced: Some(shown(&entity).to_owned()) }
+            None => Self::LoggedIn { entity: Box::new(entity), replaced: None, sources: Vec::new() },
+            Some(NamedEntity { sources, entity: Ok(named) }) => {
+                let replaced = Some(shown(&entity).to_owned());
+                Self::LoggedIn { entity: Box::new(named), replaced, sources }
             }
-            Some(Err(reason)) => Self::Refused(reason),
+            Some(NamedEntity { entity: Err(reason), .. }) => Self::Refused(reason),
         }
     }
 }

@@ -37,7 +37,8 @@ impl TokenLogin {
             Ok(entity) => entity,
             Err(reason) => return Ok(Some(Self::Refused(reason))),
         };
-        let entity = match server::entity_by_program(effective, &entity, &entity.protocol) {
+        let named = server::named_entity(effective, &entity, &entity.protocol, host)?;
+        let entity = match named.map(|named| named.entity) {
             None => entity,
             Some(Ok(named)) => named,
             Some(Err(reason)) => return Ok(Some(Self::Refused(reason))),

@@ -38,6 +38,7 @@ pub use netgroups::{NetgroupDatabase, NetgroupMember};
 pub use policy::{
     AccessPolicy, AccessRequest, CredentialKind, CredentialLayer, LayerDecision, RequestToken, TokenOrigin,
 };
+pub(crate) use principal::AttributeColumn;
 pub use principal::{Principal, RequestIdentity};
 pub use privileges::{AccessOperation, Privileges};
 pub use records::{

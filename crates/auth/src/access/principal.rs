@@ -50,9 +50,9 @@ pub struct RequestIdentity<'a> {
 /// The attributes of a client that belong together.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct AttributeColumn<'a> {
-    pub(super) organization: Option<&'a str>,
-    pub(super) role: Option<&'a str>,
-    pub(super) group: Option<&'a str>,
+    pub(crate) organization: Option<&'a str>,
+    pub(crate) role: Option<&'a str>,
+    pub(crate) group: Option<&'a str>,
 }
 
 impl<'a> Principal<'a> {

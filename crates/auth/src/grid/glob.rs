@@ -77,7 +77,7 @@ impl Glob {
     }
 
     /// Parses a pattern of names without escapes in which `*` stands for any text.
-    pub(super) fn without_escapes(pattern: &str) -> Self {
+    pub(crate) fn without_escapes(pattern: &str) -> Self {
         Self { items: items(pattern.as_bytes(), false, GlobItem::of_star), has_escapes: false }
     }
 

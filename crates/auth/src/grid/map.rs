@@ -199,7 +199,7 @@ fn parse_line(line: &str) -> Result<(String, Vec<String>), &'static str> {
     Ok((with_usual_attributes(name), users))
 }
 
-pub(super) fn is_user(user: &str) -> bool {
+pub(crate) fn is_user(user: &str) -> bool {
     let is_short = (1..=USER_BYTES_MAX).contains(&user.len());
     is_short && !user.starts_with('-') && user.bytes().all(|byte| byte.is_ascii_graphic())
 }

@@ -69,6 +69,7 @@ mod voms_map;
 mod voms_tests;
 
 pub(crate) use glob::Glob;
+pub(crate) use map::is_user;
 pub(crate) use proxy::{INHERIT_ALL_POLICY, LEGACY_FULL, LEGACY_LIMITED, LIMITED_POLICY};
 
 pub use downloaded_lists::{CrlSource, DownloadedList, ListRefusal};

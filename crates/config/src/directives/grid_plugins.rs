@@ -15,7 +15,8 @@ const NAME_FILE_PLUGIN: &str = "libXrdSecgsiGMAPDN.so";
 const VO_NAMES_PLUGIN: &str = "libXrdSecgsiAUTHZVO.so";
 
 /// The remedy for other plug-ins.
-const PROGRAM_INSTEAD: &str = "a program of sec.entityprogram can name users and refuse them";
+const PROGRAM_INSTEAD: &str =
+    "rules of sec.entitymap or a program of sec.entityprogram can name users and refuse them";
 
 /// Stands for the virtual organization in the formats.
 const VO: &str = "%s";

@@ -52,7 +52,7 @@ pub(crate) use authorization::check_authorization;
 pub(crate) use cluster::read_by_xrootd;
 pub use definition::{Directive, Section};
 pub(crate) use draft::Draft;
-pub(crate) use entity_program::check_entity_program;
+pub(crate) use entity_program::check_entity_names;
 pub(crate) use export::resolve;
 pub(crate) use export_options::ExportDraft;
 pub use export_options::{EXPORT_OPTIONS, OptionEntry};

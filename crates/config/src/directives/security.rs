@@ -98,7 +98,20 @@ pub(super) const SECTION: Section = Section {
             super::entity_program::entity_library,
         )
         .default("none")
-        .help("Plug-in that adds attributes to a client's identity. Use `sec.entityprogram` instead."),
+        .help("Plug-in that adds attributes to a client's identity. Use `sec.entitymap` or `sec.entityprogram` instead."),
+        Directive::new(
+            &["sec.entitymap"],
+            UsageFrequency::Rare,
+            "path [keep|refuse]",
+            super::entity_program::entity_map,
+        )
+        .default("none")
+        .help(
+            "File of rules that name the user and the groups of authenticated clients, or refuse them; see \
+             [security.md](security.md#identities-by-a-map). `refuse`: clients that no rule matches are refused; \
+             otherwise they keep the names of their protocol. XRootD does not have this directive.",
+        )
+        .example("/etc/xrootd/identities refuse"),
         Directive::new(
             &["sec.entityprogram"],
             UsageFrequency::Rare,

@@ -68,9 +68,10 @@ pub use residency::{
     StageProgram, StageShare,
 };
 pub use security::{
-    AUTH_PROTOCOLS_MAX, AuthBinding, AuthProtocol, EntityProgram, KRB5_TICKET_FILE, Krb5Options,
-    LOGIN_TOKEN_BYTES_DEFAULT, PWD_FAILURES_MAX, PwdOptions, SSS_LIFETIME, SSS_REFRESH, SecurityConfig,
-    SigningLevel, SigningLevels, SigningRule, SssOptions, TokenExpiry, TokenLibrary, ZtnOptions,
+    AUTH_PROTOCOLS_MAX, AuthBinding, AuthProtocol, EntityMapFile, EntityProgram, KRB5_TICKET_FILE,
+    Krb5Options, LOGIN_TOKEN_BYTES_DEFAULT, PWD_FAILURES_MAX, PwdOptions, SSS_LIFETIME, SSS_REFRESH,
+    SecurityConfig, SigningLevel, SigningLevels, SigningRule, SssOptions, TokenExpiry, TokenLibrary,
+    ZtnOptions,
 };
 pub use storage::{
     Allocation, Export, ExportAttributes, MountCheck, SpaceAccounting, SpacePartition, SpaceRule, Storage,

@@ -57,6 +57,15 @@ impl Default for SssOptions {
 /// Maximum length of a token in a login by `ztn`, unless configured, in bytes.
 pub const LOGIN_TOKEN_BYTES_DEFAULT: usize = 4096;
 
+/// `sec.entitymap`: the file of rules that name clients.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EntityMapFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Clients that no rule matches are refused.
+    pub refuses_others: bool,
+}
+
 /// `sec.entityprogram`: the program that completes the identities of clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntityProgram {
@@ -306,6 +315,8 @@ pub struct SecurityConfig {
     pub grid_list_sources: Setting<CopySources>,
     /// `voms.mapfile`: users of groups.
     pub voms_map: Setting<Option<PathBuf>>,
+    /// `sec.entitymap`.
+    pub entity_map: Setting<Option<EntityMapFile>>,
     /// `sec.entityprogram`.
     pub entity_program: Setting<Option<EntityProgram>>,
     /// `sec.trace`.
@@ -327,6 +338,7 @@ impl Default for SecurityConfig {
             grid_key_bits: Setting::default_of(GRID_KEY_BITS),
             grid_list_sources: Setting::default_of(CopySources::default()),
             voms_map: Setting::default_of(None),
+            entity_map: Setting::default_of(None),
             entity_program: Setting::default_of(None),
             trace: Setting::default_of(Trace::default()),
         }

@@ -3,8 +3,8 @@
 use super::grid::gsi_text;
 use super::lines::{EffectiveLines, Reload, trace};
 use crate::effective::{
-    AuthBinding, AuthProtocol, EntityProgram, Krb5Options, SecurityConfig, SigningRule, SssOptions,
-    ZtnOptions,
+    AuthBinding, AuthProtocol, EntityMapFile, EntityProgram, Krb5Options, SecurityConfig, SigningRule,
+    SssOptions, ZtnOptions,
 };
 use crate::setting::Setting;
 
@@ -47,6 +47,11 @@ pub(super) fn show(security: &SecurityConfig, lines: &mut EffectiveLines) {
     );
     lines.add(Reload::Restart, "voms.mapfile", &security.voms_map, |path| {
         path.as_ref().map(|path| path.display().to_string())
+    });
+    lines.add(Reload::Restart, "sec.entitymap", &security.entity_map, |map| {
+        let EntityMapFile { path, refuses_others } = map.as_ref()?;
+        let others = if *refuses_others { "refuse" } else { "keep" };
+        Some(format!("{} {others}", path.display()))
     });
     lines.add(Reload::Restart, "sec.entityprogram", &security.entity_program, |program| {
         let EntityProgram { path, arguments } = program.as_ref()?;

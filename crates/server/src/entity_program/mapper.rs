@@ -62,7 +62,7 @@ impl EntityVariables {
 }
 
 /// A program that completes identities, and its threads.
-pub(super) struct EntityMapper {
+pub(crate) struct EntityMapper {
     pub(super) program: EntityProgram,
     pub(super) pool: Arc<Pool>,
     pub(super) waiting: WaitingRuns,

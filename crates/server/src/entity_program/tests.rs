@@ -2,12 +2,14 @@
 
 use super::mapper::{ABANDONED_MAX, PROGRAMS_MAX};
 use super::*;
-use auth::EntityNames;
+use crate::named_protocol::with_names;
 use auth::unix::UnixServer;
+use auth::{EntityNames, LoginPeer, ServerLogin, ServerProtocol, ServerStep, StepCost};
 use base::Owner;
+use config::SecurityConfig;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 use storage::Pool;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -32,7 +34,9 @@ impl Script {
     }
 
     fn protocol(&self) -> Arc<dyn ServerProtocol> {
-        with_program(vec![Arc::new(UnixServer)], &self.program()).unwrap().remove(0)
+        let mut security = SecurityConfig::default();
+        security.entity_program.value = Some(self.program());
+        with_names(vec![Arc::new(UnixServer)], &security).unwrap().remove(0)
     }
 }
 
@@ -354,6 +358,6 @@ fn logins_of_other_hosts_share_no_run() {
 #[test]
 fn a_program_that_cannot_be_executed_stops_the_start() {
     let program = EntityProgram { path: "/nonexistent/map".into(), arguments: Vec::new() };
-    let Err(StartError::Security(text)) = with_program(Vec::new(), &program) else { panic!("it starts") };
+    let Err(StartError::Security(text)) = mapper(&program) else { panic!("it starts") };
     assert!(text.starts_with("sec.entityprogram: /nonexistent/map cannot be executed: no such"), "{text}");
 }
