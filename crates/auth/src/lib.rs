@@ -21,6 +21,7 @@
 //! | `krb5`     | the protocol `krb5`: tickets of Kerberos                                |
 //! | `macaroons` | authorization by macaroons                                             |
 //! | `offers`   | [`OfferedProtocol`]: the list of protocols in the reply to a login     |
+//! | `patterns` | [`PeerHostPattern`]: patterns of hosts and of names                    |
 //! | `pwd`      | the protocol `pwd`: passwords                                          |
 //! | `random`   | [`SystemRng`]: random numbers of the kernel                            |
 //! | `replaced_file` | files that are replaced as a whole, under a lock               |
@@ -55,6 +56,7 @@ mod identity_text;
 pub mod krb5;
 pub mod macaroons;
 mod offers;
+mod patterns;
 pub mod pwd;
 mod random;
 mod replaced_file;
@@ -79,6 +81,7 @@ pub use export_record::{ExportRecords, remove_exported_leftovers};
 pub use exported_file::{ExportedFile, ExportedFiles};
 pub use identity_text::{IDENTITY_KEY, decode_identity, encode_identity};
 pub use offers::{OFFERS_BYTES_MAX, OfferedProtocol, allowed_by, encode_offer, offered_protocols};
+pub use patterns::PeerHostPattern;
 pub use random::SystemRng;
 pub use replaced_file::{directory_of, only_root_replaces};
 pub use secret::Secret;

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 
 use crate::directives::{
     Arguments, DirectiveFault, Draft, ExportDraft, ProtocolParameters, Standing, check_authorization,
-    check_entity_names, check_list_sources, check_macaroons, check_multi_user, check_proxy, check_security,
-    check_tls, check_tls_protocols, check_token_login, check_voms, every_directive, find_directive,
-    nearest_directive, of_another_component, read_by_xrootd, resolve, unprotected,
+    check_entity_names, check_list_sources, check_macaroons, check_multi_user, check_old_clients,
+    check_proxy, check_security, check_tls, check_tls_protocols, check_token_login, check_voms,
+    every_directive, find_directive, nearest_directive, of_another_component, read_by_xrootd, resolve,
+    unprotected,
 };
 use crate::effective::{
     self, AddressFamily, ChecksumKind, DirectorySetting, EXPORT_DEFAULT, Effective, Export, ExportAttributes,
@@ -141,6 +142,7 @@ pub fn load(request: &ConfigInput, source: &dyn ConfigSource) -> Loaded {
     check_token_login(&effective, &mut report);
     check_voms(&effective, &mut report);
     check_list_sources(&effective, &mut report);
+    check_old_clients(&effective, &mut report);
     check_entity_names(&effective, &mut report);
     check_multi_user(&effective, &mut report);
     check_proxy(&effective, &mut report);

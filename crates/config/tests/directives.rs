@@ -123,6 +123,7 @@ fn examples_match_the_standing() {
         "sec.signdata" => "sec.level intense\nsec.protocol unix\nxrootd.seclib default\n",
         "sec.bindtls" => "sec.protocol unix\nxrootd.seclib default\nxrd.tls /c\nxrd.tlsca noverify\n",
         "gsi.crlsource" => "sec.protocol gsi -crl:use,updt\nxrootd.seclib default\n",
+        "gsi.compat" => "sec.protocol gsi\nxrootd.seclib default\n",
         "voms.mapfile" => "sec.protocol gsi -vomsat:extract\nxrootd.seclib default\n",
         "sec.entitymap" | "sec.entityprogram" => "sec.protocol unix\nxrootd.seclib default\n",
         // Settings of authorization need the directive that enables it.

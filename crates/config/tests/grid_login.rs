@@ -187,6 +187,24 @@ fn options_that_are_not_in_force_stop_the_start() {
 }
 
 #[test]
+fn hosts_of_old_clients_accumulate() {
+    let gsi =
+        "sec.protocol gsi\ngsi.compat olddh *.old.org\ngsi.compat olddh 10.1.*\nxrootd.seclib default\n";
+    let read = read(gsi);
+    assert!(read.report.is_ok(), "{}", read.report);
+    assert_eq!(*read.effective.security.grid_old_clients, ["*.old.org", "10.1.*"]);
+    for (line, expected) in [
+        ("gsi.compat olddh", "2:1: error: gsi.compat: host pattern not specified"),
+        ("gsi.compat newdh *", "2:12: error: gsi.compat: invalid mode 'newdh'"),
+        ("gsi.compat olddh * x", "f:2:20: "),
+        ("gsi.compat olddh *", "2:1: warning: gsi.compat has no effect, because no client can log in by gsi"),
+    ] {
+        let report = self::read(line).report.to_string();
+        assert!(report.contains(expected), "{line}: {report}");
+    }
+}
+
+#[test]
 fn options_that_are_not_in_force_name_the_remedy() {
     for (line, remedy) in [
         ("sec.protocol gsi -gmapfun:libX.so", "sec.entityprogram"),
@@ -198,7 +216,6 @@ fn options_that_are_not_in_force_name_the_remedy() {
         ("sec.protocol pwd -upwd:2", "xrdpwdadmin add"),
         ("sec.protocol pwd -syspwd", "xrdpwdadmin add"),
         ("sec.protocol pwd -expcreds:/x", "passwords of users are not stored"),
-        ("gsi.compat olddh *.example.org", "bind another protocol to their hosts by sec.protbind"),
         ("sec.entitylib libX.so", "sec.entityprogram"),
         ("all.seclib libXrdSec.so", "scalla.clusterkey"),
         ("xrd.port tls 1094", "xrootd.tls all"),
@@ -280,7 +297,7 @@ fn shown_values_have_the_same_effect() {
                 -authzfunparms:valido=a,b&vo2grp=%s&vo2usr=* -authzcall:0 \
                 -vomsfunparms:grpopt=uselast|grps=/a/b|vos=a|grpfmt=<g>|rolefmt=<r>|vofmt=<an> -cipher:aes-128-cbc:aes-256-cbc\n\
                 gsi.limited full\ngsi.proxytypes rfc legacy\ngsi.minrsa 3072\ngsi.crlsource allow loopback *.example.org\n\
-                voms.mapfile /v";
+                gsi.compat olddh a.org\ngsi.compat olddh *.b.org\nvoms.mapfile /v";
     let before = read(text).effective;
     let shown: Vec<_> = show(&before)
         .into_iter()

@@ -12,7 +12,7 @@ use auth::gsi::{
     AttributeUse, DelegationUse, ForwardedChain, GridCredential, GsiCipher, GsiServer, GsiServerSettings,
     LimitedProxies, NameMap, NameMapList, NameMapping, NameMaps, VoNames, VoUser,
 };
-use auth::{Entity, SystemRng};
+use auth::{Entity, PeerHostPattern, SystemRng};
 use config::{
     AuthProtocol, AuthorityCheck, Effective, GRID_MAP, GridCipher, GridExport, GridLimited, GridMapping,
     GridVoNames, GridVoUser, GsiOptions, RevocationCheck, SecurityConfig, ThirdPartyCopy, VomsGroups,
@@ -58,6 +58,12 @@ pub(crate) fn gsi(
     let map = security.voms_map.as_ref().filter(|_| options.voms.is_some());
     let groups = map.map(|path| VomsMap::open(path)).transpose().map_err(failed_file)?.map(Arc::new);
     let names = NameMaps { subjects, groups, accounts: Some(Arc::new(SystemAccounts)) };
+    if !security.grid_old_clients.is_empty() {
+        let hosts = security.grid_old_clients.join(", ");
+        tracing::warn!(
+            "gsi.compat: old clients at {hosts} are not protected against attackers on the way, nor against servers there"
+        );
+    }
     let copies = effective.logical.third_party.value.as_ref();
     let settings = GsiServerSettings {
         delegation: asks_for_proxy(options, copies).then(|| delegation(options)),
@@ -215,6 +221,11 @@ fn settings(options: &GsiOptions, security: &SecurityConfig) -> GsiServerSetting
             GridLimited::Full => LimitedProxies::Full,
         },
         key_bits_min: usize::try_from(*security.grid_key_bits).unwrap_or(GsiServerSettings::KEY_BITS_MIN),
+        old_clients: security
+            .grid_old_clients
+            .iter()
+            .map(|pattern| PeerHostPattern::parse(pattern))
+            .collect(),
         refresh: options.map_refresh.min(options.refresh),
         ..GsiServerSettings::new(options.certificate.clone(), options.key.clone())
     }

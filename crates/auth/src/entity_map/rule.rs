@@ -2,9 +2,9 @@
 
 use super::{MappedClient, TOKEN_LOGIN};
 use crate::access::AttributeColumn;
-use crate::grid::{Glob, is_user};
+use crate::grid::is_user;
+use crate::patterns::{PeerHostPattern, TextPattern};
 use crate::{EntityAttributes, EntityNames};
-use base::written_ip;
 use std::iter::Peekable;
 use std::str::Chars;
 
@@ -19,81 +19,6 @@ const LIST_BYTES_MAX: usize = 1024;
 const CONDITIONS: &str = "conditions are protocol= name= subject= host= vo= group= role=";
 /// The results, for messages.
 const RESULTS: &str = "results are user= with groups= vo= role=, keep, refuse";
-
-/// A pattern of a text, and the text by which it was written.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct TextPattern {
-    glob: Glob,
-    text: String,
-}
-
-impl TextPattern {
-    /// Returns a pattern of certificate subjects and names, whose escapes are characters.
-    fn of_names(text: &str) -> Self {
-        Self { glob: Glob::with_star(text), text: text.to_owned() }
-    }
-
-    fn of_words(text: &str) -> Self {
-        Self { glob: Glob::without_escapes(text), text: text.to_owned() }
-    }
-
-    fn matches(&self, text: Option<&str>) -> bool {
-        text.is_some_and(|text| self.glob.matches(text))
-    }
-
-    /// Reports whether the pattern matches all texts that another one matches. A `*` of the other one can
-    /// only be matched by a `*`, so it may be compared like a character.
-    fn covers(&self, other: &Self) -> bool {
-        self.glob.matches(&other.text)
-    }
-}
-
-/// A pattern of hosts.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum HostCondition {
-    Any,
-    /// It compares with names only: the owner of an address chooses its name, which can look like an
-    /// address.
-    Name(TextPattern),
-    Address(TextPattern),
-}
-
-impl HostCondition {
-    fn parse(text: &str) -> Self {
-        let text = text.trim_matches(['[', ']']).to_ascii_lowercase();
-        let has_digits = text.bytes().any(|byte| byte.is_ascii_digit());
-        let is_address =
-            has_digits && text.bytes().all(|byte| byte.is_ascii_digit() || b".*".contains(&byte));
-        match text.as_str() {
-            "*" => Self::Any,
-            _ if is_address || text.contains(':') => Self::Address(TextPattern::of_words(&text)),
-            _ => Self::Name(TextPattern::of_words(&text)),
-        }
-    }
-
-    fn matches(&self, client: MappedClient<'_>) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Name(pattern) => {
-                written_ip(client.host).is_none() && pattern.matches(Some(&client.host.to_ascii_lowercase()))
-            }
-            Self::Address(pattern) => {
-                let address = client.address.map(base::meant_ip);
-                pattern.matches(address.map(|address| address.to_string()).as_deref())
-            }
-        }
-    }
-
-    fn covers(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Any, _) => true,
-            (Self::Name(own), Self::Name(other)) | (Self::Address(own), Self::Address(other)) => {
-                own.covers(other)
-            }
-            _ => false,
-        }
-    }
-}
 
 /// The identity that a rule gives.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -112,7 +37,7 @@ pub(super) struct EntityRule {
     protocol: Option<String>,
     name: Option<TextPattern>,
     subject: Option<TextPattern>,
-    host: Option<HostCondition>,
+    host: Option<PeerHostPattern>,
     organization: Option<TextPattern>,
     group: Option<TextPattern>,
     role: Option<TextPattern>,
@@ -162,7 +87,7 @@ impl EntityRule {
             "protocol" => self.protocol.replace(word.value.clone()).is_none(),
             "name" => self.name.replace(TextPattern::of_names(&word.value)).is_none(),
             "subject" => self.subject.replace(TextPattern::of_names(&word.value)).is_none(),
-            "host" => self.host.replace(HostCondition::parse(&word.value)).is_none(),
+            "host" => self.host.replace(PeerHostPattern::parse(&word.value)).is_none(),
             "vo" => self.organization.replace(TextPattern::of_words(&word.value)).is_none(),
             "group" => self.group.replace(TextPattern::of_words(&word.value)).is_none(),
             "role" => self.role.replace(TextPattern::of_words(&word.value)).is_none(),
@@ -184,7 +109,7 @@ impl EntityRule {
     }
 
     pub(super) fn needs_host_name(&self) -> bool {
-        matches!(self.host, Some(HostCondition::Name(_)))
+        self.host.as_ref().is_some_and(PeerHostPattern::needs_host_name)
     }
 
     /// Reports whether all conditions hold for a client. Conditions about organization, group and role must
@@ -203,7 +128,7 @@ impl EntityRule {
             && holds(&self.name, entity.name.as_deref())
             && holds(&self.subject, entity.certificate_subject.as_deref())
             && columns.iter().any(has_column)
-            && self.host.as_ref().is_none_or(|host| host.matches(client))
+            && self.host.as_ref().is_none_or(|host| host.matches(client.host, client.address))
     }
 
     /// Reports whether all conditions hold wherever those of another rule do.
@@ -214,9 +139,9 @@ impl EntityRule {
             (Some(_), None) => false,
         };
         let has_hosts = match (&self.host, &other.host) {
-            (None | Some(HostCondition::Any), _) => true,
+            (None, _) => true,
             (Some(own), Some(other)) => own.covers(other),
-            (Some(_), None) => false,
+            (Some(own), None) => own.is_any(),
         };
         has_hosts
             && (self.protocol.is_none() || self.protocol == other.protocol)

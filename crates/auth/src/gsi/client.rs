@@ -4,7 +4,7 @@ use super::agreement::{KeyAgreement, PRIME_BITS_MIN, PeerAgreement, WEAK_PRIME_B
 use super::certificate::GridCertificate;
 use super::credential::{GridCredential, default_proxy};
 use super::host_names::{self, AcceptedServer};
-use super::messages::{self, EXCHANGE_SECONDS_MAX, VERSION, VERSION_MIN, client_option, step};
+use super::messages::{self, EXCHANGE_SECONDS_MAX, VERSION, VERSION_MIN, VERSION_OLD, client_option, step};
 use super::offer::{GsiOffer, hash_list};
 use super::proxy::ProxyRequest;
 use super::rsa_keys::RsaVerifier;
@@ -15,6 +15,7 @@ use crate::challenge::Challenge;
 use crate::client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
 use crate::grid::ChainRole;
 use crate::offers::OfferedProtocol;
+use crate::patterns::PeerHostPattern;
 use crate::random::SystemRng;
 use crate::secret::Secret;
 use crate::signing::SignatureCipher;
@@ -28,6 +29,9 @@ const KEY_BITS_MIN: usize = 2048;
 
 /// The variable that accepts servers with a small group.
 const WEAK_GROUPS_VARIABLE: &str = "SCALLA_GSI_WEAK_DH";
+
+/// The variable with the hosts of old servers.
+const OLD_SERVERS_VARIABLE: &str = "SCALLA_GSI_OLD_SERVERS";
 
 /// The digests that can be chosen. The choice has no effect.
 const DIGESTS: [&str; 5] = ["sha256", "sha384", "sha512", "sha1", "md5"];
@@ -71,6 +75,9 @@ pub struct GsiClientSettings {
     /// Servers with a key agreement in a small group are accepted. Whoever records the connection can
     /// then compute the session key, and sign requests.
     pub accepts_weak_groups: bool,
+    /// Servers that need not sign their key agreement (XRootD before 4.9). An attacker on the way can then
+    /// compute the session key.
+    pub old_servers: Vec<PeerHostPattern>,
 }
 
 impl GsiClientSettings {
@@ -105,6 +112,9 @@ impl GsiClientSettings {
             new_hash_only: value("XrdSecGSIUSEDEFAULTHASH").is_some(),
             delegates: delegates(value("XrdSecGSIDELEGPROXY").as_deref()),
             accepts_weak_groups: accepts_weak_groups(&variable),
+            old_servers: value(OLD_SERVERS_VARIABLE)
+                .map(|list| list.split(',').map(PeerHostPattern::parse).collect())
+                .unwrap_or_default(),
         }
     }
 
@@ -221,10 +231,13 @@ impl ClientProtocol for GsiClient {
     ) -> Result<Box<dyn ClientLogin>, ClientAuthError> {
         let offer =
             GsiOffer::parse(&offer.parameters).ok_or(ClientAuthError::BadChallenge("offer of gsi"))?;
-        if offer.version < VERSION_MIN || !offer.has_module {
+        let (host, address) = (context.server_host.as_str(), base::written_ip(&context.server_host));
+        let is_old = offer.version < VERSION_MIN;
+        let may_be_old = || self.settings.old_servers.iter().any(|hosts| hosts.matches(host, address));
+        if is_old && !may_be_old() || !offer.has_module {
             return Err(untrusted(
                 format!("version {} of gsi at the server does not protect the key agreement", offer.version),
-                "ask its administrator for a server of XRootD 4.9 or later",
+                "ask its administrator for a server of XRootD 4.9 or later, or accept this one by SCALLA_GSI_OLD_SERVERS",
             ));
         }
         let trust = (self.open_trust)().map_err(|reason| ClientAuthError::NoCredentials {
@@ -242,7 +255,9 @@ impl ClientProtocol for GsiClient {
             trust,
             host: context.server_host.clone(),
             files: context.grid_files.clone(),
-            delegates: self.settings.delegates || context.delegates,
+            // Nothing is delegated with a key that an attacker could know.
+            delegates: !is_old && (self.settings.delegates || context.delegates),
+            is_old,
             stage: Stage::Begin,
             cipher: None,
         }))
@@ -291,6 +306,8 @@ struct GsiClientLogin {
     files: GridFiles,
     /// A server that asks for a proxy gets one.
     delegates: bool,
+    /// The key agreement is not signed.
+    is_old: bool,
     stage: Stage,
     cipher: Option<Arc<SessionCipher>>,
 }
@@ -332,7 +349,7 @@ impl GsiClientLogin {
             .with(SutField::CHALLENGE, challenge.as_bytes())
             .finish();
         let message = messages::begin(step::CLIENT_REQUEST)
-            .with_number(SutField::VERSION, VERSION)
+            .with_number(SutField::VERSION, if self.is_old { VERSION_OLD } else { VERSION })
             .with(SutField::ISSUER_HASH, hash_list(&hashes).as_bytes())
             .with_number(SutField::CLIENT_OPTIONS, options)
             .with(SutField::MAIN, &main)
@@ -364,10 +381,13 @@ impl GsiClientLogin {
         let tag =
             Challenge::of_peer(&main).ok_or_else(|| violation("the challenge is missing or malformed"))?;
         let bits_min = if self.settings.accepts_weak_groups { WEAK_PRIME_BITS_MIN } else { PRIME_BITS_MIN };
-        let agreed = agree(&message, &key, bits_min)?;
-        let (cipher, cipher_name) = choose_cipher(&message)?;
+        let agreed = agree(&message, (!self.is_old).then_some(&key), bits_min)?;
+        let cipher = choose_cipher(&message)?;
         let digest = choose_digest(&message)?;
-        let cipher = SessionCipher::new(cipher, &agreed.secret);
+        let (cipher_name, cipher) = match self.is_old {
+            false => (format!("{}#{IV_BYTES}", cipher.name()), SessionCipher::new(cipher, &agreed.secret)),
+            true => (cipher.name().to_owned(), SessionCipher::of_old_agreement(cipher, &agreed.secret)),
+        };
         let cipher = cipher.ok_or_else(|| violation("the common secret is too short"))?;
         let challenge = Challenge::random(&mut SystemRng);
         let reply = self.certificate_message(&sent.credential, tag, challenge, &agreed.own, &cipher);
@@ -375,19 +395,22 @@ impl GsiClientLogin {
             reason: format!("the key of the user cannot sign: {error}"),
             remedy: "make a new proxy by voms-proxy-init or scalla auth proxy init".to_owned(),
         })?;
-        let reply = messages::begin(step::CLIENT_CERTIFICATE)
+        let message = messages::begin(step::CLIENT_CERTIFICATE)
             .with(SutField::MAIN, &reply.main)
             .with(SutField::CIPHER_NAMES, cipher_name.as_bytes())
-            .with(SutField::DIGEST_NAMES, digest.as_bytes())
-            .with(SutField::CIPHER, &reply.agreement)
-            .with(SutField::PUBLIC_KEY, reply.public_key.as_bytes())
-            .finish();
+            .with(SutField::DIGEST_NAMES, digest.as_bytes());
+        let message = match self.is_old {
+            false => message
+                .with(SutField::CIPHER, &reply.agreement)
+                .with(SutField::PUBLIC_KEY, reply.public_key.as_bytes()),
+            true => message.with(SutField::PUBLIC_KEY, agreed.own.text().as_bytes()),
+        };
         self.cipher = Some(Arc::new(cipher));
         let credential = sent.credential;
         let may_have_proxy = accepted.may_have_proxy;
         let sent = SentCertificate { credential, challenge, server: key, may_have_proxy };
         self.stage = Stage::ProxyRequest(Box::new(sent));
-        Ok(reply)
+        Ok(message.finish())
     }
 
     /// Returns the certificate of the server after its verification.
@@ -507,8 +530,15 @@ struct Agreed {
     secret: Secret,
 }
 
-fn agree(message: &SutMessage<'_>, key: &RsaVerifier, bits_min: usize) -> Result<Agreed, ClientAuthError> {
-    let text = message.field(SutField::CIPHER).and_then(|signed| key.recover(signed));
+/// Agrees on a key with a server that signs with `key`, or with one that does not sign.
+fn agree(
+    message: &SutMessage<'_>,
+    key: Option<&RsaVerifier>,
+    bits_min: usize,
+) -> Result<Agreed, ClientAuthError> {
+    let signed = |key: &RsaVerifier| message.field(SutField::CIPHER).and_then(|signed| key.recover(signed));
+    let unsigned = || message.field(SutField::PUBLIC_KEY).map(<[u8]>::to_vec);
+    let text = key.map_or_else(unsigned, signed);
     let text = text.ok_or_else(|| violation("the key agreement is missing, or not signed by the server"))?;
     let peer = PeerAgreement::decode(&text).map_err(|error| violation(error.to_string()))?;
     let group = peer.safe_group(bits_min, &mut SystemRng).map_err(|error| {
@@ -522,12 +552,11 @@ fn agree(message: &SutMessage<'_>, key: &RsaVerifier, bits_min: usize) -> Result
     Ok(Agreed { own, secret })
 }
 
-/// Returns the first cipher of a server that this client knows, and the text of this choice.
-fn choose_cipher(message: &SutMessage<'_>) -> Result<(GsiCipher, String), ClientAuthError> {
+/// Returns the first cipher of a server that this client knows.
+fn choose_cipher(message: &SutMessage<'_>) -> Result<GsiCipher, ClientAuthError> {
     let list = message.text(SutField::CIPHER_NAMES).unwrap_or_default();
     let cipher = list.split(':').find_map(GsiCipher::from_name);
-    let cipher = cipher.ok_or_else(|| violation(format!("the server offers only the ciphers {list}")))?;
-    Ok((cipher, format!("{}#{IV_BYTES}", cipher.name())))
+    cipher.ok_or_else(|| violation(format!("the server offers only the ciphers {list}")))
 }
 
 fn choose_digest(message: &SutMessage<'_>) -> Result<String, ClientAuthError> {

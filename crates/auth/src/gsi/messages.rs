@@ -14,6 +14,12 @@ pub(super) const VERSION: u32 = 10_600;
 /// The oldest version that signs its key agreement.
 pub(super) const VERSION_MIN: u32 = 10_400;
 
+/// The version of exchanges without such a signature.
+pub(super) const VERSION_OLD: u32 = 10_300;
+
+/// The digests of exchanges without such a signature.
+pub(super) const OLD_DIGESTS: [&str; 2] = ["sha1", "md5"];
+
 /// The only crypto module.
 pub(super) const CRYPTO_MODULE: &str = "ssl";
 

@@ -23,6 +23,7 @@ use std::time::{Duration, SystemTime};
 
 mod delegation;
 mod memberships;
+mod old_agreement;
 
 const SUBJECT: &str = "/DC=test/O=Throwaway/CN=user";
 
@@ -246,6 +247,7 @@ fn the_recorded_client_logs_in() {
             agreement: KeyAgreement::with_exponent(DhGroup::fixed().unwrap(), exponent).unwrap(),
             challenge,
             options: client_option::CREATE_PROXY,
+            is_signed: true,
             begun: now(),
         }));
         let entity = entity(exchange.step(&payloads[2], now())).unwrap();

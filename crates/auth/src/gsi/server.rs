@@ -13,7 +13,7 @@
 use super::agreement::{DhGroup, KeyAgreement, PeerAgreement};
 use super::certificate::GridCertificate;
 use super::delegation::{SentProxyRequest, VerifiedClient};
-use super::messages::{self, DIGEST, EXCHANGE_SECONDS_MAX, VERSION_MIN, client_option, step};
+use super::messages::{self, DIGEST, EXCHANGE_SECONDS_MAX, OLD_DIGESTS, VERSION_MIN, client_option, step};
 use super::offer;
 use super::rsa_keys::{RsaSigner, RsaVerifier};
 use super::server_identity::ServerIdentity;
@@ -26,6 +26,7 @@ use crate::challenge::Challenge;
 use crate::entity::{Entity, EntityFields};
 use crate::exported_file::ExportedFiles;
 use crate::grid::{ChainRole, VomsColumns, VomsMap};
+use crate::patterns::PeerHostPattern;
 use crate::secret::Secret;
 use crate::server::{
     CertificateInForce, FileRefresh, LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep,
@@ -184,6 +185,10 @@ impl ServerProtocol for GsiServer {
         CREDENTIAL_BYTES_MIN
     }
 
+    fn needs_host_name(&self) -> bool {
+        self.0.settings.old_clients.iter().any(PeerHostPattern::needs_host_name)
+    }
+
     fn begin(&self, peer: &LoginPeer) -> Box<dyn ServerLogin> {
         Box::new(self.exchange(peer))
     }
@@ -249,6 +254,8 @@ pub(super) struct SentAgreement {
     pub(super) agreement: KeyAgreement,
     pub(super) challenge: Challenge,
     pub(super) options: u32,
+    /// The client signs its key agreement.
+    pub(super) is_signed: bool,
     pub(super) begun: SystemTime,
 }
 
@@ -284,16 +291,19 @@ impl GsiServerLogin {
     fn send_certificate(&mut self, credentials: &[u8], now: SystemTime) -> Result<ServerStep, String> {
         let message = messages::decode(credentials, step::CLIENT_REQUEST)?;
         let version = message.number(SutField::VERSION).unwrap_or(0);
-        if version < VERSION_MIN {
+        let is_signed = version >= VERSION_MIN;
+        if !is_signed && !self.accepts_old_client() {
             return Err(format!(
-                "version {version} of the client does not protect the key agreement; it needs a client of XRootD 4.9 or later"
+                "version {version} of the client does not protect the key agreement; it needs a client of XRootD 4.9 or later, or gsi.compat"
             ));
         }
         let authorities = message.text(SutField::ISSUER_HASH).unwrap_or_default();
         if !messages::hashes(authorities).any(|hash| self.shared.trust.has_authority(hash)) {
             return Err(format!("unknown CA: cannot verify client credentials: {authorities}"));
         }
-        let options = message.number(SutField::CLIENT_OPTIONS).unwrap_or(0) & client_option::KNOWN;
+        // Nothing is delegated with a key that an attacker could know.
+        let known = if is_signed { client_option::KNOWN } else { client_option::CREATE_PROXY };
+        let options = message.number(SutField::CLIENT_OPTIONS).unwrap_or(0) & known;
         let main = message.field(SutField::MAIN).ok_or("the inner message is missing")?;
         let main = messages::decode_main(main, step::CLIENT_REQUEST)?;
         let tag = Challenge::of_peer(&main).ok_or("the challenge of the client is missing or malformed")?;
@@ -311,15 +321,19 @@ impl GsiServerLogin {
             .with(SutField::CHALLENGE, challenge.as_bytes())
             .finish();
         let ciphers: Vec<&str> = settings.ciphers.iter().map(|cipher| cipher.name()).collect();
-        let reply = messages::begin(step::SERVER_CERTIFICATE)
-            .with(SutField::MAIN, &main)
-            .with(SutField::CIPHER, &identity.sign_agreement(&agreement)?)
+        let reply = messages::begin(step::SERVER_CERTIFICATE).with(SutField::MAIN, &main);
+        let reply = match is_signed {
+            true => reply.with(SutField::CIPHER, &identity.sign_agreement(&agreement)?),
+            false => reply.with(SutField::PUBLIC_KEY, agreement.text().as_bytes()),
+        };
+        let digests = if is_signed { settings.digests.join(":") } else { OLD_DIGESTS.join(":") };
+        let reply = reply
             .with(SutField::CIPHER_NAMES, ciphers.join(":").as_bytes())
-            .with(SutField::DIGEST_NAMES, settings.digests.join(":").as_bytes())
+            .with(SutField::DIGEST_NAMES, digests.as_bytes())
             .with(SutField::X509, identity.pem.as_bytes())
             .finish();
-        self.stage =
-            Stage::Certificate(Box::new(SentAgreement { agreement, challenge, options, begun: now }));
+        let sent = SentAgreement { agreement, challenge, options, is_signed, begun: now };
+        self.stage = Stage::Certificate(Box::new(sent));
         Ok(ServerStep::Continue(reply))
     }
 
@@ -330,29 +344,30 @@ impl GsiServerLogin {
         now: SystemTime,
     ) -> Result<ServerStep, String> {
         check_time(sent.begun, now)?;
-        let settings = &self.shared.settings;
         let message = messages::decode(credentials, step::CLIENT_CERTIFICATE)?;
-        let cipher = chosen_cipher(&message, &settings.ciphers)?;
-        check_digest(&message, &settings.digests)?;
-        let puk = message.text(SutField::PUBLIC_KEY).and_then(|text| pem::single(text, pem::PUBLIC_KEY));
-        let puk = puk.ok_or("the public key of the client is missing or malformed")?;
-        let key =
-            RsaVerifier::from_public_key(&puk).ok_or("the public key of the client is not an RSA key")?;
-        self.check_key_size(key.bits())?;
-        let signed = message.field(SutField::CIPHER).ok_or("the key agreement of the client is missing")?;
-        let text = key.recover(signed).ok_or("the key agreement is not signed by the key of the client")?;
-        let peer = PeerAgreement::decode(&text).map_err(|error| format!("the client: {error}"))?;
-        let secret = sent.agreement.agree(&peer).map_err(|error| format!("the client: {error}"))?;
-        let cipher = SessionCipher::new(cipher, &secret).ok_or("the common secret is too short")?;
+        let client = match sent.is_signed {
+            true => self.signed_agreement(&message)?,
+            false => old_agreement(&message, &self.shared.settings.ciphers)?,
+        };
+        let secret = sent.agreement.agree(&client.peer).map_err(|error| format!("the client: {error}"))?;
+        let cipher = match sent.is_signed {
+            true => SessionCipher::new(client.cipher, &secret),
+            false => SessionCipher::of_old_agreement(client.cipher, &secret),
+        };
+        let cipher = cipher.ok_or("the common secret is too short")?;
         let main = message.field(SutField::MAIN).ok_or("the inner message is missing")?;
         let main = cipher.open(main).ok_or("the inner message cannot be decrypted")?;
         let main = messages::decode_main(main.expose(), step::CLIENT_CERTIFICATE)?;
-        sent.challenge.check_signed(&main, &key)?;
         let chain = client_chain(&main, sent.options)?;
         let leaf = chain.first().ok_or("the certificates of the client are missing")?;
-        if leaf.public_key()? != puk {
+        let public_key = leaf.public_key()?;
+        if client.public_key.is_some_and(|key| key != public_key) {
             return Err("the public key is not that of the certificate".to_owned());
         }
+        let key = RsaVerifier::from_public_key(&public_key)
+            .ok_or("the public key of the client is not an RSA key")?;
+        self.check_key_size(key.bits())?;
+        sent.challenge.check_signed(&main, &key)?;
         let encoded: Vec<Vec<u8>> = chain.iter().map(|certificate| certificate.der.clone()).collect();
         let identity = self.shared.trust.verify(&encoded, ChainRole::Client, now)?;
         let fields = self.entity(&identity, &encoded, main.text(SutField::USER))?;
@@ -363,6 +378,28 @@ impl GsiServerLogin {
         let tag = Challenge::of_peer(&main).ok_or("random tag missing - protocol error")?;
         let verified = VerifiedClient { chain, key, identity, fields, begun: sent.begun };
         self.request_proxy(verified, &tag, &cipher)
+    }
+
+    /// Returns the key agreement of a client, which its key signs.
+    fn signed_agreement(&self, message: &SutMessage<'_>) -> Result<ClientAgreement, String> {
+        let settings = &self.shared.settings;
+        let cipher = chosen_cipher(message, &settings.ciphers)?;
+        check_digest(message, &settings.digests)?;
+        let puk = message.text(SutField::PUBLIC_KEY).and_then(|text| pem::single(text, pem::PUBLIC_KEY));
+        let puk = puk.ok_or("the public key of the client is missing or malformed")?;
+        let key =
+            RsaVerifier::from_public_key(&puk).ok_or("the public key of the client is not an RSA key")?;
+        self.check_key_size(key.bits())?;
+        let signed = message.field(SutField::CIPHER).ok_or("the key agreement of the client is missing")?;
+        let text = key.recover(signed).ok_or("the key agreement is not signed by the key of the client")?;
+        let peer = PeerAgreement::decode(&text).map_err(|error| format!("the client: {error}"))?;
+        Ok(ClientAgreement { cipher, peer, public_key: Some(puk) })
+    }
+
+    /// Reports whether the client need not sign its key agreement.
+    fn accepts_old_client(&self) -> bool {
+        let (host, address) = (self.peer.host.as_str(), Some(self.peer.address.ip()));
+        self.shared.settings.old_clients.iter().any(|hosts| hosts.matches(host, address))
     }
 
     /// Returns an error if the key of a client is too short.
@@ -483,6 +520,25 @@ pub(super) fn check_time(begun: SystemTime, now: SystemTime) -> Result<(), Strin
         return Err(format!("the client took {seconds} s, {EXCHANGE_SECONDS_MAX} s are allowed"));
     }
     Ok(())
+}
+
+/// The key agreement of a client.
+struct ClientAgreement {
+    cipher: GsiCipher,
+    peer: PeerAgreement,
+    /// The key that signs it.
+    public_key: Option<Vec<u8>>,
+}
+
+/// Returns the key agreement of a client that does not sign it.
+fn old_agreement(message: &SutMessage<'_>, offered: &[GsiCipher]) -> Result<ClientAgreement, String> {
+    let choice = message.text(SutField::CIPHER_NAMES).ok_or("the choice of a cipher is missing")?;
+    let cipher = GsiCipher::from_name(choice).filter(|cipher| offered.contains(cipher));
+    let cipher = cipher.ok_or_else(|| format!("unsupported cipher chosen by the client: {choice}"))?;
+    check_digest(message, &OLD_DIGESTS.map(str::to_owned))?;
+    let text = message.field(SutField::PUBLIC_KEY).ok_or("the key agreement of the client is missing")?;
+    let peer = PeerAgreement::decode(text).map_err(|error| format!("the client: {error}"))?;
+    Ok(ClientAgreement { cipher, peer, public_key: None })
 }
 
 /// Returns the cipher that the client has chosen: `<name>#<length of the initialization vector>`.

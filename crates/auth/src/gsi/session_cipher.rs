@@ -2,6 +2,7 @@
 //!
 //! Source: security facts, section 2.6.5.
 
+use super::modular::without_leading_zeros;
 use crate::random::SystemRng;
 use crate::secret::Secret;
 use crate::signing::SignatureCipher;
@@ -53,19 +54,29 @@ impl GsiCipher {
 pub(super) struct SessionCipher {
     cipher: GsiCipher,
     key: Secret,
+    /// Encrypted bytes begin with a random initialization vector. Without it, that is zero.
+    has_iv: bool,
 }
 
 impl SessionCipher {
     /// Takes the key from the secret of a key agreement; `None` if that is too short.
     pub(super) fn new(cipher: GsiCipher, secret: &Secret) -> Option<Self> {
         let key = secret.expose().get(..cipher.key_bytes())?;
-        Some(Self { cipher, key: Secret::from(key) })
+        Some(Self { cipher, key: Secret::from(key), has_iv: true })
+    }
+
+    /// Takes the key from the secret of an old key agreement, which has no zeros in front.
+    pub(super) fn of_old_agreement(cipher: GsiCipher, secret: &Secret) -> Option<Self> {
+        let key = without_leading_zeros(secret.expose()).get(..cipher.key_bytes())?;
+        Some(Self { cipher, key: Secret::from(key), has_iv: false })
     }
 
     /// Encrypts with a random initialization vector, which precedes the result.
     pub(super) fn seal(&self, plain: &[u8]) -> Vec<u8> {
         let mut iv = [0; IV_BYTES];
-        SystemRng.fill(&mut iv);
+        if self.has_iv {
+            SystemRng.fill(&mut iv);
+        }
         self.seal_with(iv, plain)
     }
 
@@ -79,12 +90,13 @@ impl SessionCipher {
         };
         // The length of the key is that of the cipher.
         let encrypted = encrypted.unwrap_or_default();
-        [iv.as_slice(), &encrypted].concat()
+        if self.has_iv { [iv.as_slice(), &encrypted].concat() } else { encrypted }
     }
 
     /// Decrypts what [`SessionCipher::seal`] has made; `None` if it is something else.
     pub(super) fn open(&self, sealed: &[u8]) -> Option<Secret> {
-        let (iv, encrypted) = sealed.split_at_checked(IV_BYTES)?;
+        let (iv, encrypted) =
+            if self.has_iv { sealed.split_at_checked(IV_BYTES)? } else { ([0; IV_BYTES].as_slice(), sealed) };
         let key = self.key.expose();
         let plain = match self.cipher {
             GsiCipher::Aes256 => cbc::Decryptor::<Aes256>::new_from_slices(key, iv)

@@ -3,6 +3,7 @@
 use super::session_cipher::GsiCipher;
 use super::vo_names::VoNames;
 use crate::grid::VomsSelection;
+use crate::patterns::PeerHostPattern;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -92,6 +93,9 @@ pub struct GsiServerSettings {
     pub limited: LimitedProxies,
     /// Minimum size of the keys of clients in bits.
     pub key_bits_min: usize,
+    /// Hosts whose clients need not sign their key agreement (XRootD before 4.9). An attacker on the way can
+    /// then compute the session key, by which requests are signed.
+    pub old_clients: Vec<PeerHostPattern>,
     /// Interval at which certificate, authorities and grid map are read again.
     pub refresh: Duration,
     /// Interval at which the map of groups is read again.
@@ -125,6 +129,7 @@ impl GsiServerSettings {
             new_hash_only: false,
             limited: LimitedProxies::default(),
             key_bits_min: Self::KEY_BITS_MIN,
+            old_clients: Vec::new(),
             refresh: Self::REFRESH,
             groups_refresh: Self::GROUPS_REFRESH,
         }

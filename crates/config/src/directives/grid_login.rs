@@ -278,12 +278,30 @@ pub(super) fn key_bits(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> 
 /// `olddh pattern`.
 pub(super) fn old_clients(
     arguments: &mut Arguments<'_>,
-    _draft: &mut Draft<'_>,
+    draft: &mut Draft<'_>,
 ) -> Result<(), DirectiveFault> {
-    let what =
-        "clients of XRootD before 4.9 cannot log in by gsi, because they do not sign their key agreement";
-    let allowed =
-        "remove it, and update these clients or bind another protocol to their hosts by sec.protbind";
-    Err(DirectiveFault::at(arguments.name, format!("{}: {what}", arguments.name.text), allowed)
-        .of(ProblemKind::Unsupported))
+    let mode = arguments.need("mode")?;
+    if mode.text != "olddh" {
+        return Err(arguments.invalid(mode, "mode"));
+    }
+    let pattern = arguments.need("host pattern")?.text.clone();
+    draft.finish(arguments);
+    let old = &mut draft.effective.security.grid_old_clients;
+    let mut patterns = old.value.clone();
+    patterns.push(pattern);
+    old.set(patterns, arguments.origin());
+    Ok(())
+}
+
+/// Reports hosts of old clients that no `sec.protocol gsi` knows.
+pub(crate) fn check_old_clients(effective: &Effective, report: &mut ConfigReport) {
+    let security = &effective.security;
+    let has_gsi = security.protocols.iter().any(|protocol| matches!(protocol.value, AuthProtocol::Gsi(_)));
+    if security.grid_old_clients.is_empty() || has_gsi && *security.enabled {
+        return;
+    }
+    let what = "gsi.compat has no effect, because no client can log in by gsi";
+    let allowed = "add xrootd.seclib default and sec.protocol gsi, or remove it";
+    let origin = security.grid_old_clients.origin.clone();
+    report.add_about("gsi.compat", ProblemKind::Doubtful, origin, what, allowed);
 }

@@ -12,7 +12,7 @@ use super::authorization::{
 use super::definition::{Directive, Section};
 use super::grid_login::{key_bits, limited, list_sources, old_clients, proxy_types};
 use super::login_encryption::tls_binding;
-use super::standing::{Standing, UsageFrequency};
+use super::standing::UsageFrequency;
 use super::voms::map_file;
 
 pub(super) const SECTION: Section = Section {
@@ -155,10 +155,12 @@ pub(super) const SECTION: Section = Section {
         )
         .example("allow crl.example.org"),
         Directive::new(&["gsi.compat"], UsageFrequency::Rare, "olddh pattern", old_clients)
-            .standing(Standing::NotYet)
             .default("none")
-            .help("Hosts whose clients of XRootD before 4.9 may log in by gsi without a signed key agreement. They are \
-                   refused: bind another protocol to their hosts by `sec.protbind`."),
+            .help("Hosts whose clients of XRootD before 4.9 may log in by gsi without a signed key agreement, by name or \
+                   address (`*` stands for any text); several of these directives accumulate. A listed host that \
+                   is a server can log in as a user who logs in there, signatures do not stop attackers on the way, and \
+                   nothing is delegated.")
+            .example("olddh *.old.example.org"),
         Directive::new(&["voms.mapfile"], UsageFrequency::Rare, "path", map_file)
             .default("none")
             .help("File that maps groups of VOMS to users: lines `\"/VO/GROUP/Role=ROLE/Capability=NULL\" USER`, in \

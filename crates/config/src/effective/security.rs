@@ -313,6 +313,8 @@ pub struct SecurityConfig {
     pub grid_key_bits: Setting<u32>,
     /// `gsi.crlsource`: servers from which revocation lists are downloaded.
     pub grid_list_sources: Setting<CopySources>,
+    /// `gsi.compat olddh`: hosts whose clients need not sign their key agreement.
+    pub grid_old_clients: Setting<Vec<String>>,
     /// `voms.mapfile`: users of groups.
     pub voms_map: Setting<Option<PathBuf>>,
     /// `sec.entitymap`.
@@ -337,6 +339,7 @@ impl Default for SecurityConfig {
             grid_legacy: Setting::default_of(false),
             grid_key_bits: Setting::default_of(GRID_KEY_BITS),
             grid_list_sources: Setting::default_of(CopySources::default()),
+            grid_old_clients: Setting::default_of(Vec::new()),
             voms_map: Setting::default_of(None),
             entity_map: Setting::default_of(None),
             entity_program: Setting::default_of(None),

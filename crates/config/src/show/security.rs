@@ -45,6 +45,10 @@ pub(super) fn show(security: &SecurityConfig, lines: &mut EffectiveLines) {
         &security.grid_list_sources,
         super::third_party::show_sources,
     );
+    for pattern in security.grid_old_clients.iter() {
+        let shown = Setting::new(format!("olddh {pattern}"), security.grid_old_clients.origin.clone());
+        lines.restart("gsi.compat", &shown, String::clone);
+    }
     lines.add(Reload::Restart, "voms.mapfile", &security.voms_map, |path| {
         path.as_ref().map(|path| path.display().to_string())
     });
