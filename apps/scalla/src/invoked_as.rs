@@ -15,6 +15,7 @@ pub(crate) enum InvokedProgram {
     FrmPurged,
     FrmXfragent,
     FrmXfrd,
+    Mpxstats,
     Xrdcp,
     Xrdcopy,
     Xrdfs,
@@ -31,13 +32,14 @@ pub(crate) enum InvokedProgram {
 
 impl InvokedProgram {
     /// All supported programs.
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Xrootd,
         Self::Cmsd,
         Self::FrmAdmin,
         Self::FrmPurged,
         Self::FrmXfragent,
         Self::FrmXfrd,
+        Self::Mpxstats,
         Self::Xrdcp,
         Self::Xrdcopy,
         Self::Xrdfs,
@@ -61,6 +63,7 @@ impl InvokedProgram {
             Self::FrmPurged => "frm_purged",
             Self::FrmXfragent => "frm_xfragent",
             Self::FrmXfrd => "frm_xfrd",
+            Self::Mpxstats => "mpxstats",
             Self::Xrdcp => "xrdcp",
             Self::Xrdcopy => "xrdcopy",
             Self::Xrdfs => "xrdfs",

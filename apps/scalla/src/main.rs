@@ -28,6 +28,7 @@ mod local_path;
 mod local_time;
 mod man;
 mod map;
+mod mpxstats;
 mod name_suggestions;
 mod named_servers;
 mod printer;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         InvokedProgram::FrmPurged => frm_daemon::purged(arguments),
         InvokedProgram::FrmXfragent => frm_daemon::agent(arguments),
         InvokedProgram::FrmXfrd => frm_daemon::xfrd(arguments),
+        InvokedProgram::Mpxstats => mpxstats::run(arguments),
         InvokedProgram::Xrdcp | InvokedProgram::Xrdcopy => xrdcp::run(arguments),
         InvokedProgram::Xrdfs => xrdfs::run(arguments),
         InvokedProgram::Xrdmapc => xrdmapc::run(arguments),

@@ -40,7 +40,7 @@ const ARROWS: [(&str, &[&str]); 26] = [
     ("proxy", &["base", "config", "auth", "vfs", "client", "cache"]),
     ("mount", &["base", "client"]),
     ("server", &[ANY]),
-    ("scalla", &["base", "config", "auth", "cache", "server", "client", "rawclient", "mount"]),
+    ("scalla", &["base", "config", "auth", "cache", "server", "client", "monitor", "rawclient", "mount"]),
     ("preload", &["base", "client"]),
     ("python", &["base", "client"]),
     ("checks", &[ANY]),

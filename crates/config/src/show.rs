@@ -6,6 +6,7 @@ mod authorization;
 mod cluster;
 mod grid;
 mod lines;
+mod monitoring;
 mod multi_user;
 mod proxy;
 mod residency;
@@ -35,6 +36,7 @@ pub fn show(effective: &Effective) -> Vec<EffectiveLine> {
     let mut lines = EffectiveLines(Vec::new());
     process(effective, &mut lines);
     network(effective, &mut lines);
+    monitoring::show(&effective.monitoring, &mut lines);
     protocol(&effective.protocol, &mut lines);
     security::show(&effective.security, &mut lines);
     authorization::show(&effective.authorization, &mut lines);

@@ -65,9 +65,8 @@ fn connections_max(descriptors: u64) -> usize {
 }
 
 /// Returns the configuration of the xroot door.
-pub(crate) fn door(effective: &Effective, port: u16, role: Option<NodeRole>) -> xroot::Config {
+pub(crate) fn door(effective: &Effective, role: Option<NodeRole>) -> xroot::Config {
     let limit = &effective.protocol.prepare_limit;
-    let instance = effective.instance.as_deref().unwrap_or(config::ANONYMOUS);
     xroot::Config {
         settings: session::Settings {
             flags: with_cache(flags(role, *effective.proxy.enabled), effective),
@@ -81,13 +80,6 @@ pub(crate) fn door(effective: &Effective, port: u16, role: Option<NodeRole>) -> 
         idle: *effective.network.idle_timeout,
         memory_bytes: memory_bytes(effective),
         sendfile: *effective.protocol.sendfile,
-        identification: xroot::Identification {
-            host: effective.host.clone(),
-            port,
-            version: VERSION.to_owned(),
-            instance: instance.to_owned(),
-            site: effective.process.site_name.value.clone().unwrap_or_default(),
-        },
         log_logins: effective.protocol.session_log.login,
         log_disconnects: effective.protocol.session_log.disconnect,
         ..xroot::Config::default()
@@ -356,16 +348,4 @@ pub(crate) fn own_address(host: &str, port: u16) -> logical::config::OwnAddress 
     };
     let name = if host.is_empty() { "localhost" } else { host };
     logical::config::OwnAddress { address: address.into(), name: format!("{name}:{port}").into() }
-}
-
-/// Returns the counter of open files, for statistics.
-pub(crate) fn count_open_files(logical: Arc<logical::Logical>) -> xroot::CountOpenFiles {
-    xroot::CountOpenFiles(Arc::new(move || {
-        let status = logical.status();
-        xroot::OpenFiles {
-            for_reading: status.open_files.saturating_sub(status.writers),
-            for_writing: status.writers,
-            pending: status.pending_files,
-        }
-    }))
 }

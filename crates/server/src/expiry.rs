@@ -39,11 +39,23 @@ impl ExpiryProblem {
     }
 }
 
+/// A certificate of the server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct CertificateExpiry {
+    /// The protocol that uses it: `tls` or an authentication protocol.
+    pub(crate) protocol: String,
+    /// The end of its validity.
+    pub(crate) expires: SystemTime,
+}
+
+/// Returns the certificates in force.
+pub(crate) struct ListCertificates(pub(crate) Box<dyn Fn() -> Vec<CertificateExpiry> + Send + Sync>);
+
 /// Returns the list of the certificates in force, for statistics. `None` if there are none.
 pub(crate) fn list_certificates(
     login: Option<&Arc<LoginPolicy>>,
     tls: Option<&Arc<ServerTls>>,
-) -> Option<xroot::ListCertificates> {
+) -> Option<ListCertificates> {
     let of_protocols = login.map(|login| login.protocols()).unwrap_or_default();
     let protocols: Vec<_> =
         of_protocols.iter().filter(|protocol| protocol.certificate().is_some()).cloned().collect();
@@ -51,9 +63,8 @@ pub(crate) fn list_certificates(
         return None;
     }
     let tls = tls.cloned();
-    Some(xroot::ListCertificates(Arc::new(move || {
-        let of =
-            |protocol: &str, expires| xroot::CertificateExpiry { protocol: protocol.to_owned(), expires };
+    Some(ListCertificates(Box::new(move || {
+        let of = |protocol: &str, expires| CertificateExpiry { protocol: protocol.to_owned(), expires };
         let of_tls = tls.iter().map(|tls| of("tls", tls.expires()));
         let of_logins =
             protocols.iter().filter_map(|protocol| Some(of(protocol.id(), protocol.certificate()?.expires)));

@@ -37,6 +37,7 @@
 //! | `crl_downloads` | revocation lists of grid authorities, downloaded over HTTP |
 //! | `issuer_keys` | keys of token issuers, fetched over HTTPS |
 //! | `adapters` | small implementations of traits of the other crates |
+//! | `summary` | summary reports: `query stats`, and reports to collectors |
 //! | `stderr` | messages on the standard error before and beside the log |
 //! | `error` | [`StartError`]: the errors that prevent a start |
 
@@ -80,6 +81,7 @@ mod running;
 mod stand_in;
 mod static_redirects;
 mod stderr;
+mod summary;
 mod third_party;
 mod tls;
 

@@ -7,7 +7,8 @@ use config::{DirectiveChange, Effective};
 
 /// Directives that a running server applies. Of `xrd.network` these are `dnr` and `cache`, because
 /// the other arguments apply to sockets that are opened at the start.
-const LIVE: [&str; 6] = ["xrd.allow", "xrd.trace", "xrootd.trace", "ofs.trace", "oss.trace", "scalla.drain"];
+const LIVE: [&str; 7] =
+    ["xrd.allow", "xrd.report", "xrd.trace", "xrootd.trace", "ofs.trace", "oss.trace", "scalla.drain"];
 
 /// Arguments of `xrd.network` that a running server applies.
 const LIVE_NETWORK: [&str; 3] = ["cache ", "dnr", "nodnr"];
@@ -45,6 +46,7 @@ fn is_live(change: &DirectiveChange) -> bool {
 /// Copies the values that a running server applies into the configuration in force.
 pub(crate) fn take_over(current: &mut Effective, new: &Effective) {
     current.network.allow.clone_from(&new.network.allow);
+    current.monitoring.clone_from(&new.monitoring);
     current.network.resolve_names = new.network.resolve_names.clone();
     current.network.name_cache = new.network.name_cache.clone();
     current.network.trace = new.network.trace.clone();

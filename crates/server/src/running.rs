@@ -21,6 +21,7 @@ use crate::reading_clients::ReadingClients;
 use crate::redirector::Redirector;
 use crate::reload_reads::{PartRead, READ_TIME_MAX, ReloadReaders};
 use crate::static_redirects::StaticRedirects;
+use crate::summary::SummaryReporter;
 use crate::third_party::{Handoff, Outbound};
 use crate::tls::{self, CertificateWatch, ServerTls};
 use base::{Identity, LogicalPath, Supervisor};
@@ -30,6 +31,7 @@ use logical::{
 };
 use net::{Admission, Door, Listener, Loops, Refusals};
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -57,6 +59,7 @@ pub struct RunningServer {
     /// The authorization rules; `None` if all clients may do everything.
     authorization: Option<ServerAuthorization>,
     xroot: Arc<xroot::XrootDoor>,
+    reporter: SummaryReporter,
     /// The authentication of clients; `None` if the address identifies them.
     login: Option<Arc<session::LoginPolicy>>,
     /// The encryption of connections; `None` without a certificate.
@@ -169,39 +172,38 @@ impl RunningServer {
         let forwarding = cluster.as_ref().map(|settings| settings.forwarding).unwrap_or_default();
         let origins = proxied_files::files(effective, address.port())?;
         let has_files = origins.is_none() && !role.is_some_and(|role| role.redirects());
-        let acts_for_users = multi_user::is_enabled(effective);
-        let logical =
-            has_files.then(|| logical(effective, address.port(), acts_for_users, wrap)).transpose()?;
-        if let Some(logical) = &logical {
-            offer_third_party_copies(logical, effective);
-            logical.start_timer(&supervisor).map_err(system("a thread"))?;
-        }
-        let clock = Arc::new(SystemClock::new());
+        let logical = |users| logical(effective, address.port(), users, wrap);
+        let logical = has_files.then(|| logical(multi_user::is_enabled(effective))).transpose()?;
+        let begin = |logical: &Arc<Logical>| begin_serving(logical, effective, &supervisor);
+        logical.as_ref().map(begin).transpose().map_err(system("a thread"))?;
         let seen = match cluster.as_ref().is_some_and(cluster::Settings::looks_itself) {
             true => Some(self::logical(effective, address.port(), false, |posix| posix)?),
             false => logical.clone(),
         };
-        let start = |settings| ClusterThread::start(settings, clock, address.port(), seen, &supervisor);
+        let start = |settings| {
+            ClusterThread::start(settings, Arc::new(SystemClock::new()), address.port(), seen, &supervisor)
+        };
         let cluster = cluster.map(start).transpose()?;
         let staged = logical.as_ref().map(|logical| purging::start(logical, effective, &supervisor));
         let (own, transfers) = staged.transpose()?.unzip();
         let files = served_files(effective, address.port(), own.or(origins), cluster.as_ref(), forwarding)?;
         let files = guarded_files(files, effective, authorization.as_ref(), role, forwarding);
         let loops = Arc::new(start_loops(effective, &supervisor).map_err(system("threads"))?);
-        let mut door = assembly::door(effective, address.port(), role);
-        door.open_files = logical.clone().map(assembly::count_open_files);
+        let mut door = assembly::door(effective, role);
         door.settings.live_values = cluster.as_ref().map(ClusterThread::live_values).unwrap_or_default();
         let doorkeeper = Arc::new(Doorkeeper::new(&effective.network));
         let renewals = protect(&mut door, effective, &supervisor, login.as_ref(), tls.as_ref())?;
         door.peer_names = Some(login::peer_names(&doorkeeper));
         door.settings.host_rules = authorization.as_ref().map(ServerAuthorization::host_rules);
-        let xroot = Arc::new(xroot::XrootDoor::new(door, files));
+        let certificates = expiry::list_certificates(login.as_ref().map(|login| &login.policy), tls.as_ref());
+        let about = (address.port(), role, logical.clone(), certificates);
+        let door = SummaryReporter::open_door((door, files), effective, about, &supervisor);
+        let (xroot, reporter) = door.map_err(system("a thread"))?;
         let doors: Arc<[Arc<dyn Door>]> = Arc::new([xroot.clone() as Arc<dyn Door>]);
         let refusals = Arc::new(Refusals::default());
         let admission = admission(doorkeeper.clone());
         let acceptor = PortAcceptor::start(listener, loops.clone(), doors, admission, refusals.clone())
             .map_err(system("a thread"))?;
-        let acceptor = Some(acceptor);
         Ok(Self {
             address,
             loops,
@@ -212,11 +214,12 @@ impl RunningServer {
             cluster,
             authorization,
             xroot,
+            reporter,
             login: login.map(|login| login.policy),
             tls,
             _renewals: renewals,
             reload_readers: ReloadReaders::default(),
-            acceptor,
+            acceptor: Some(acceptor),
             supervisor,
         })
     }
@@ -270,6 +273,7 @@ impl RunningServer {
     /// Applies the settings that can change while serving.
     pub(crate) fn reconfigure(&self, new: &Effective) {
         self.doorkeeper.set(&new.network);
+        self.reporter.set(&new.monitoring);
     }
 
     /// Begins to read keys, certificate, rules, token issuers and secrets again. Returns a function that waits
@@ -408,7 +412,6 @@ fn protect(
         login::encrypt(login.map(|login| &*login.policy), door);
         renewals.1 = Some(tls.watch(supervisor).map_err(thread)?);
     }
-    door.certificates = expiry::list_certificates(login.map(|login| &login.policy), tls);
     Ok(renewals)
 }
 
@@ -470,8 +473,8 @@ fn admission(keeper: Arc<Doorkeeper>) -> Admission {
     })
 }
 
-/// Lets clients have files copied between servers, if a directive allows it.
-fn offer_third_party_copies(logical: &Logical, effective: &Effective) {
+/// Lets clients have files copied between servers, if a directive allows it, and starts the timer.
+fn begin_serving(logical: &Arc<Logical>, effective: &Effective, supervisor: &Supervisor) -> io::Result<()> {
     if let Some(copies) = &effective.logical.third_party.value {
         let sources = &effective.logical.copy_sources;
         let trusted = tls::trusted_servers(effective);
@@ -485,6 +488,7 @@ fn offer_third_party_copies(logical: &Logical, effective: &Effective) {
             trusted,
         ));
     }
+    logical.start_timer(supervisor)
 }
 
 /// Opens the port that the configuration names.

@@ -7,7 +7,7 @@ use crate::call::{CallKind, UnansweredCall};
 use crate::files::to_wire;
 use crate::ids::{CallId, FileIndex};
 use crate::replies::{self, stat_text};
-use crate::reply::ReplyOutputs;
+use crate::reply::{CountedEvent, ReplyOutputs};
 use crate::step::DriverTask;
 use crate::work::SessionWork;
 use crate::write_replies::WriteReplies;
@@ -61,6 +61,7 @@ impl Answers<'_> {
         }
         call.is_deferred = true;
         let (streamid, link) = (call.streamid, call.link);
+        self.out.count(if takes_later { CountedEvent::LateAnswer } else { CountedEvent::Wait });
         if takes_later {
             wait::waitresp(self.out.link(link), streamid, seconds, text);
         } else {
@@ -156,6 +157,7 @@ impl Answers<'_> {
         if call.is_deferred {
             // A deferred answer cannot carry a handle to the client, so the client is asked to open
             // the file again immediately.
+            self.out.count(CountedEvent::Wait);
             deferred(self.out.link(call.link), |out| wait::wait(out, call.streamid, 0, ""));
             return self.release(opened, descriptor);
         }
@@ -260,6 +262,12 @@ fn mismatched_answer() -> Answer {
 
 /// Encodes a reply, inside a kXR_attn frame if the client was notified of a deferred answer.
 fn encode(call: &UnansweredCall, answer: Answer, out: &mut dyn ReplyOutputs) {
+    match &answer {
+        Answer::Value(_) => {}
+        Answer::Error(_) => out.count(CountedEvent::Error),
+        Answer::Wait { .. } => out.count(CountedEvent::Wait),
+        Answer::Redirect(_) => out.count(CountedEvent::Redirect),
+    }
     let out = out.link(call.link);
     if call.is_deferred {
         deferred(out, |out| encode_reply(out, call.streamid, &call.kind, answer));

@@ -89,7 +89,7 @@ pub use ids::{CallId, FileIndex, PathId, SequenceId};
 pub use login_policy::LoginPolicy;
 pub use pending_logins::{PendingLoginLimit, PendingLoginSlot, PendingLogins};
 pub use reads::{ReadFrame, ReadReply};
-pub use reply::ReplyOutputs;
+pub use reply::{CountedEvent, ReplyOutputs};
 pub use settings::{
     BAD_PAGES_MAX, CALLS_MAX, CREDENTIAL_BYTES_MAX, HostRules, LOGIN_ATTEMPTS_MAX, LOGIN_TIME_MAX, LiveValue,
     PENDING_LOGINS_PER_HOST_MAX, Peer, REFUSAL_SECONDS_MAX, Settings, Signing, SigningByDistance,

@@ -11,7 +11,7 @@ use crate::handles::FileRequest;
 use crate::ids::PathId;
 use crate::paths::NamespaceRequest;
 use crate::query::QueryRequest;
-use crate::reply::{Replier, ReplyOutputs};
+use crate::reply::{CountedEvent, Replier, ReplyOutputs};
 use crate::sequencer::Access;
 use crate::signing::{PayloadSignature, is_signature_length};
 use crate::state::Session;
@@ -81,13 +81,18 @@ impl Session {
         }
         if self.client.verifier_mut().is_some_and(|verifier| verifier.forbids(header, payload)) {
             self.client.log_unsigned(UNSIGNABLE);
+            reply.count(CountedEvent::Unsigned);
             return reply.refuse_and_close(ErrorCode::SIGVER_ERR, UNSIGNABLE);
         }
+        let is_signed = self.client.verifier_mut().is_some_and(|verifier| verifier.has_signature());
         let signature = match self.client.verifier_mut().map(|verifier| verifier.verify(header, payload)) {
             Some(Err(reason)) => return self.refuse_unsigned(reason, &mut reply),
             Some(Ok(signature)) => signature,
             None => None,
         };
+        if is_signed {
+            reply.count(CountedEvent::Signed);
+        }
         let todo = self.dispatch(header, payload, extra, reply);
         match signature {
             Some(signature) => self.expect_signed(header, todo, signature),
@@ -207,7 +212,10 @@ impl Session {
             return refuse_signature_length(reply);
         }
         // A signature that is not required is accepted and ignored.
-        let Some(verifier) = self.client.verifier_mut() else { return DriverTask::Nothing };
+        let Some(verifier) = self.client.verifier_mut() else {
+            reply.count(CountedEvent::UnneededSignature);
+            return DriverTask::Nothing;
+        };
         match verifier.take(reply.id, m) {
             Ok(()) => DriverTask::Nothing,
             Err(reason) => self.refuse_unsigned(reason, &mut reply),
@@ -218,6 +226,7 @@ impl Session {
     /// only one text.
     fn refuse_unsigned(&self, reason: &str, reply: &mut Replier<'_>) -> DriverTask {
         self.client.log_unsigned(reason);
+        reply.count(CountedEvent::Unsigned);
         reply.refuse_and_close(ErrorCode::SIGVER_ERR, UNVERIFIED)
     }
 

@@ -6,7 +6,7 @@
 
 use crate::ids::{PathId, SequenceId};
 use crate::replies;
-use crate::reply::ReplyOutputs;
+use crate::reply::{CountedEvent, ReplyOutputs};
 use crate::step::{ReadElement, ReadTask, ReadVectorTask};
 use base::Error;
 use vfs::Now;
@@ -57,6 +57,7 @@ impl ReadReply {
 
     /// Completes the reply with an error.
     pub(crate) fn fail(&self, error: &Error, out: &mut dyn ReplyOutputs) {
+        out.count(CountedEvent::Error);
         replies::fail(out.link(self.link), self.streamid, error);
     }
 
@@ -135,7 +136,7 @@ impl ReadTask {
     /// Replies with the data that `read` appends to the output of the task's connection: at most
     /// [`ReadTask::length`] bytes, without page checksums. [`crate::Session::read_answered`] must
     /// follow. Returns `false` and leaves the output unchanged if the data is not available
-    /// immediately.
+    /// immediately, or if the read fails, because the reply to a read in steps has the error then.
     pub fn answer(&self, out: &mut Vec<u8>, read: impl FnOnce(&mut Vec<u8>) -> Now<usize>) -> bool {
         let start = out.len();
         // Replaced when the length of the data is known.
@@ -154,14 +155,9 @@ impl ReadTask {
                 }
                 true
             }
-            Now::WouldBlock => {
+            Now::WouldBlock | Now::Done(Err(_)) => {
                 out.truncate(start);
                 false
-            }
-            Now::Done(Err(error)) => {
-                out.truncate(start);
-                replies::fail(out, self.streamid, &error);
-                true
             }
         }
     }

@@ -11,6 +11,28 @@ use wire::xroot::header::StreamId;
 pub trait ReplyOutputs {
     /// Returns the output of a connection. Callers append whole frames.
     fn link(&mut self, link: PathId) -> &mut Vec<u8>;
+
+    /// Counts something of which statistics show the number.
+    fn count(&mut self, event: CountedEvent);
+}
+
+/// Something of which statistics show the number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CountedEvent {
+    /// A reply with an error.
+    Error,
+    /// A reply with a redirect.
+    Redirect,
+    /// A reply that asks to wait and to repeat the request.
+    Wait,
+    /// A notice that the answer comes late.
+    LateAnswer,
+    /// A request with a correct signature.
+    Signed,
+    /// A request whose signature is wrong or missing.
+    Unsigned,
+    /// A signature that was not needed.
+    UnneededSignature,
 }
 
 /// The reply to one request that arrived on the control connection.
@@ -29,6 +51,11 @@ impl<'a> Replier<'a> {
         self.out.link(PathId::CONTROL)
     }
 
+    /// Counts something of which statistics show the number.
+    pub(crate) fn count(&mut self, event: CountedEvent) {
+        self.out.count(event);
+    }
+
     /// Replies with an error and keeps the session.
     pub(crate) fn refuse(&mut self, code: ErrorCode, text: &str) -> DriverTask {
         self.refuse_on(PathId::CONTROL, code, text)
@@ -36,6 +63,7 @@ impl<'a> Replier<'a> {
 
     /// Replies with an error on another connection and keeps the session.
     pub(crate) fn refuse_on(&mut self, link: PathId, code: ErrorCode, text: &str) -> DriverTask {
+        self.out.count(CountedEvent::Error);
         replies::error(self.out.link(link), self.id, code, text);
         DriverTask::Nothing
     }

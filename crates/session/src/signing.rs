@@ -105,6 +105,11 @@ impl Verifier {
         Ok(())
     }
 
+    /// Reports whether the next request has a signature before it.
+    pub(crate) fn has_signature(&self) -> bool {
+        self.pending.is_some()
+    }
+
     /// Verifies a request against the signature before it. Returns the signature if it also covers
     /// data that follows the request. Fails with the reason to refuse it, for the log.
     pub(crate) fn verify(

@@ -11,7 +11,7 @@ use crate::ids::{CallId, FileIndex, PathId, SequenceId};
 use crate::links::BoundLinks;
 use crate::reads::ReadReply;
 use crate::replies;
-use crate::reply::ReplyOutputs;
+use crate::reply::{CountedEvent, ReplyOutputs};
 use crate::settings::{CALLS_MAX, Peer, Settings};
 use crate::step::{DriverTask, ReadTask, ReadVectorTask, ReceiveResult};
 use crate::work::SessionWork;
@@ -207,6 +207,7 @@ impl Session {
     /// Replies to data on a bound connection that no request announced.
     pub fn refuse_unannounced(&self, streamid: StreamId, link: PathId, out: &mut dyn ReplyOutputs) {
         let text = "Invalid request; only announced data may come on this connection";
+        out.count(CountedEvent::Error);
         replies::error(out.link(link), streamid, ErrorCode::INVALID_REQUEST, text);
     }
 
@@ -214,6 +215,7 @@ impl Session {
     pub fn refuse_overdue(&self, input: &[u8], bytes: usize, link: PathId, out: &mut dyn ReplyOutputs) {
         let streamid = StreamId(input.first_chunk().copied().unwrap_or_default());
         let text = format!("Request did not arrive in time; {} of {bytes} bytes came", input.len());
+        out.count(CountedEvent::Error);
         replies::error(out.link(link), streamid, ErrorCode::INVALID_REQUEST, &text);
     }
 }
@@ -317,6 +319,7 @@ impl Session {
 
     /// Redirects the client for a read.
     pub fn read_redirected(&mut self, task: &ReadTask, to: &RedirectAnswer, out: &mut dyn ReplyOutputs) {
+        out.count(CountedEvent::Redirect);
         replies::redirect(out.link(task.link), task.streamid, to);
         self.end_operation(task.sequence);
     }
@@ -328,6 +331,7 @@ impl Session {
         to: &RedirectAnswer,
         out: &mut dyn ReplyOutputs,
     ) {
+        out.count(CountedEvent::Redirect);
         replies::redirect(out.link(PathId::CONTROL), task.streamid, to);
         self.end_operation(task.sequence);
     }

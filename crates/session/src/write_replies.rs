@@ -8,7 +8,7 @@ use crate::call::{CallKind, UnansweredCall};
 use crate::ids::{CallId, FileIndex, PathId, SequenceId};
 use crate::machine::UNVERIFIED;
 use crate::replies;
-use crate::reply::ReplyOutputs;
+use crate::reply::{CountedEvent, ReplyOutputs};
 use crate::step::{BadPage, DriverTask, ReceiveResult};
 use crate::work::SessionWork;
 use base::Error;
@@ -58,6 +58,8 @@ impl WriteReplies<'_> {
         };
         if !is_verified {
             self.work.mark_incomplete(call.sequence);
+            self.out.count(CountedEvent::Error);
+            self.out.count(CountedEvent::Unsigned);
             replies::error(self.out.link(call.link), call.streamid, ErrorCode::SIGVER_ERR, UNVERIFIED);
             return Err(UnverifiedPayload { sequence: call.sequence });
         }
@@ -96,6 +98,9 @@ impl WriteReplies<'_> {
     }
 
     fn written(&mut self, id: StreamId, link: PathId, error: Option<Error>) {
+        if error.is_some() {
+            self.out.count(CountedEvent::Error);
+        }
         let out = self.out.link(link);
         match error {
             Some(error) => replies::fail(out, id, &error),
@@ -134,11 +139,12 @@ impl WriteReplies<'_> {
         }
         handle.unlisted += received.bad_pages_more;
         let more = received.bad_pages_more > 0 || received.bad_pages.len() > PGWRITE_BAD_PAGES_MAX;
-        let out = self.out.link(link);
         if more || handle.errors() > FILE_BAD_PAGES_MAX {
             let text = "Too many checksum errors in request";
-            return replies::error(out, id, ErrorCode::TOO_MANY_ERRS, text);
+            self.out.count(CountedEvent::Error);
+            return replies::error(self.out.link(link), id, ErrorCode::TOO_MANY_ERRS, text);
         }
+        let out = self.out.link(link);
         replies::pages_written(out, id, request.offset, &received.bad_pages);
     }
 }

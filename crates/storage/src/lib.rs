@@ -65,6 +65,7 @@ pub use incoming::{INCOMING_MODIFIED, IncomingFile, IncomingResult, inherit, loc
 pub use look_limit::{LOOK_BYTES_MAX, LOOKS_MAX, LookLimit, LookPermit};
 pub use name_rules::NameRules;
 pub use plain_tree::{PlainDirectory, PlainFile, PlainKind, PlainStatus, PlainTree};
+pub use pool::PoolFigures;
 pub use pool::{
     Job, Pool, QUEUED_JOBS_MAX, QUEUED_JOBS_PER_OWNER_MAX, STEP_BYTES_MAX, STEP_ITEMS_MAX, StepProgress,
     Work, WorkEnd,

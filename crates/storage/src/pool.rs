@@ -88,6 +88,21 @@ struct PoolShared {
     work: Condvar,
 }
 
+/// What the threads of a pool have done and do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PoolFigures {
+    /// Jobs and steps of works that threads have begun.
+    pub begun: u64,
+    /// Jobs and works that wait.
+    pub waiting: usize,
+    /// Maximum number of them that waited at one time.
+    pub waiting_most: usize,
+    /// Threads.
+    pub threads: usize,
+    /// Threads among them that wait for jobs.
+    pub idle: usize,
+}
+
 struct PoolState {
     jobs: FairShareQueue<Job>,
     works: FairShareQueue<Box<dyn Work>>,
@@ -97,6 +112,8 @@ struct PoolState {
     /// lent to it.
     threads: usize,
     idle: usize,
+    begun: u64,
+    waiting_most: usize,
     closed: bool,
 }
 
@@ -126,6 +143,8 @@ impl PoolState {
             prefers_work: false,
             threads: 0,
             idle: 0,
+            begun: 0,
+            waiting_most: 0,
             closed: false,
         }
     }
@@ -136,6 +155,11 @@ impl PoolState {
 
     fn waiting_of(&self, owner: Owner) -> usize {
         self.jobs.waiting_of(owner) + self.works.waiting_of(owner)
+    }
+
+    /// Records the number of waiting jobs after one was added.
+    fn note_waiting(&mut self) {
+        self.waiting_most = self.waiting_most.max(self.waiting());
     }
 
     fn has_room(&self, owner: Owner) -> bool {
@@ -156,11 +180,13 @@ impl PoolState {
     fn take(&mut self, steps_max: usize) -> Option<(Owner, PoolTask)> {
         let steps = self.may_step(steps_max) && (self.prefers_work || !self.jobs.is_ready());
         self.prefers_work = !steps;
-        if steps {
+        let task = if steps {
             self.works.pop().map(|(owner, work)| (owner, PoolTask::Work(work)))
         } else {
             self.jobs.pop().map(|(owner, job)| (owner, PoolTask::Job(job)))
-        }
+        };
+        self.begun += u64::from(task.is_some());
+        task
     }
 }
 
@@ -356,6 +382,7 @@ impl Pool {
             return work.end(WorkEnd::Refused);
         }
         state.works.push(owner, work);
+        state.note_waiting();
         drop(state);
         self.shared.work.notify_one();
     }
@@ -370,6 +397,7 @@ impl Pool {
 
     fn push_job(&self, mut state: MutexGuard<'_, PoolState>, owner: Owner, job: Job) {
         state.jobs.push(owner, job);
+        state.note_waiting();
         drop(state);
         self.shared.work.notify_one();
     }
@@ -409,6 +437,13 @@ impl Pool {
     /// Returns the number of waiting jobs and works.
     pub fn queued(&self) -> usize {
         self.shared.lock().waiting()
+    }
+
+    /// Returns what the threads have done and do.
+    pub fn figures(&self) -> PoolFigures {
+        let state = self.shared.lock();
+        let PoolState { begun, waiting_most, threads, idle, .. } = *state;
+        PoolFigures { begun, waiting: state.waiting(), waiting_most, threads, idle }
     }
 
     /// Reports whether this thread runs a job of this pool. Such a job must not wait for another

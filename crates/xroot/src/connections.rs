@@ -6,14 +6,16 @@
 use crate::client_delay::ClientDelay;
 use crate::memory::SessionMemory;
 use crate::outbox::{FlushOutcome, Outbox};
+use crate::stats::LoopStats;
 use crate::{EXPECTED_MAX, OUTPUT_HIGH_BYTES};
 use base::{Account, Charge};
 use net::SMALL_BYTES;
-use session::PathId;
+use session::{CountedEvent, PathId};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 use wire::xroot::header::StreamId;
@@ -183,14 +185,16 @@ struct BoundConnections {
 pub(crate) struct SessionConnections {
     /// The memory account of the session, to which all memory of these connections is charged.
     account: Rc<Account>,
+    /// The counters of the loop.
+    stats: Arc<LoopStats>,
     control: Option<LinkState>,
     bound: Option<Box<BoundConnections>>,
 }
 
 impl SessionConnections {
-    /// Returns an empty table for a session with this account.
-    pub(crate) fn new(account: Rc<Account>) -> Self {
-        Self { account, control: None, bound: None }
+    /// Returns an empty table for a session with this account, on the loop with these counters.
+    pub(crate) fn new(account: Rc<Account>, stats: Arc<LoopStats>) -> Self {
+        Self { account, stats, control: None, bound: None }
     }
 
     /// Returns the memory account of the session.
@@ -356,6 +360,20 @@ impl session::ReplyOutputs for SessionConnections {
                 nowhere
             }
         }
+    }
+
+    fn count(&mut self, event: CountedEvent) {
+        let stats = &self.stats;
+        let counter = match event {
+            CountedEvent::Error => &stats.errors,
+            CountedEvent::Redirect => &stats.redirects,
+            CountedEvent::Wait => &stats.waits,
+            CountedEvent::LateAnswer => &stats.announced_answers,
+            CountedEvent::Signed => &stats.signed_requests,
+            CountedEvent::Unsigned => &stats.unsigned_requests,
+            CountedEvent::UnneededSignature => &stats.unneeded_signatures,
+        };
+        counter.add(1);
     }
 }
 

@@ -5,7 +5,7 @@
 use crate::connection;
 use crate::driver::SessionHub;
 use crate::front_end::{Config, FrontEnd};
-use crate::stats::Totals;
+use crate::stats::{FrontEndFigures, Totals};
 use net::{Arrival, LoopHandle, LoopPresence, ProtocolMatch};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,6 +31,11 @@ impl XrootDoor {
     /// Returns the counters since the start.
     pub fn totals(&self) -> Totals {
         self.shared.totals()
+    }
+
+    /// Returns all figures at this moment.
+    pub fn figures(&self) -> FrontEndFigures {
+        self.shared.figures()
     }
 
     /// Returns the number of sessions, including those without a login.

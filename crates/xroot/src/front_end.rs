@@ -2,9 +2,7 @@
 
 use crate::failures::Failures;
 use crate::registry::Registry;
-use crate::stats::{
-    ConnectionCounts, CountOpenFiles, Identification, ListCertificates, LoopStats, Totals, xml,
-};
+use crate::stats::{ConnectionCounts, FrontEndFigures, LoopStats, StatisticsText, Totals};
 use crate::{
     ARGUMENT_SECONDS_MAX, MEMORY_BYTES, MEMORY_BYTES_MIN, SESSION_ARGUMENT_BYTES_MAX, SESSION_BYTES_FREE,
     SESSION_BYTES_MAX, SESSION_REQUEST_BYTES_MAX, STALLED_SECONDS_MAX,
@@ -17,7 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use vfs::FileSystem;
 use wire::xroot::header::SessionId;
 
@@ -75,12 +73,8 @@ pub struct Config {
     pub stalled_seconds: u32,
     /// Sends large plain reads without copying where possible.
     pub sendfile: bool,
-    /// Identification of the server in statistics.
-    pub identification: Identification,
-    /// Counts open files for statistics; `None` for a redirector.
-    pub open_files: Option<CountOpenFiles>,
-    /// The certificates of the server, for statistics; `None` if it has none.
-    pub certificates: Option<ListCertificates>,
+    /// Makes the text of `query stats`; `None` if it is empty.
+    pub statistics: Option<StatisticsText>,
     /// Logs each login.
     pub log_logins: bool,
     /// Logs the end of each session that had logged in.
@@ -101,9 +95,7 @@ impl Default for Config {
             argument_seconds: ARGUMENT_SECONDS_MAX,
             stalled_seconds: STALLED_SECONDS_MAX,
             sendfile: true,
-            identification: Identification::default(),
-            open_files: None,
-            certificates: None,
+            statistics: None,
             log_logins: true,
             log_disconnects: true,
         }
@@ -119,7 +111,6 @@ pub(crate) struct FrontEnd {
     pub(crate) memory: Arc<MemoryBudget>,
     loops: Mutex<Vec<Arc<LoopStats>>>,
     pub(crate) draining: AtomicBool,
-    started: SystemTime,
     pub(crate) attendance: Arc<ConnectionCounts>,
     pub(crate) failures: Failures,
 }
@@ -148,7 +139,6 @@ impl FrontEnd {
             loops: Mutex::default(),
             draining: AtomicBool::new(false),
             attendance,
-            started: SystemTime::now(),
         }
     }
 
@@ -165,11 +155,21 @@ impl FrontEnd {
     }
 
     pub(crate) fn statistics(&self, selection: &str) -> String {
-        let open_files = self.config.open_files.as_ref().map(|CountOpenFiles(count)| count());
-        let certificates = self.config.certificates.as_ref().map(|ListCertificates(list)| list());
-        let (who, totals) = (&self.config.identification, self.totals());
-        let certificates = certificates.unwrap_or_default();
-        xml(who, self.started, &totals, &self.attendance, open_files, &certificates, selection)
+        let make =
+            self.config.statistics.as_ref().map(|StatisticsText(make)| make(&self.figures(), selection));
+        make.unwrap_or_default()
+    }
+
+    pub(crate) fn figures(&self) -> FrontEndFigures {
+        let (connections, connections_most, connected_seconds) = self.attendance.figures();
+        FrontEndFigures {
+            totals: self.totals(),
+            connections,
+            connections_most,
+            connected_seconds,
+            memory_claimed: self.memory.claimed(),
+            sessions: self.registry.len(),
+        }
     }
 
     pub(crate) fn new_session(&self, peer: SocketAddr) -> Session {

@@ -34,7 +34,7 @@
 //! | `receipt` | payload on its way to files |
 //! | `lazy` | tables that are allocated only while they have entries |
 //! | `limits` | limits of memory and fairness |
-//! | `stats` | counters, and the text of `query stats` |
+//! | `stats` | counters |
 
 mod block;
 mod client_delay;
@@ -63,4 +63,4 @@ mod vector_read;
 pub use door::XrootDoor;
 pub use front_end::{Config, LoginPool, PeerNames};
 pub use limits::*;
-pub use stats::{CertificateExpiry, CountOpenFiles, Identification, ListCertificates, OpenFiles, Totals};
+pub use stats::{FrontEndFigures, StatisticsText, Totals};

@@ -34,11 +34,10 @@ pub(super) const OBJECT_IDS: MissingPart = missing("object ids", "names without 
 const MASS_STORAGE: MissingPart = missing("mass storage", "files are neither migrated nor purged");
 const UNCACHED: MissingPart = missing("cache", "nothing is cached; each read goes to the origin");
 const PROXY: MissingPart = missing("proxy", "the proxy works as without it");
-const REPORTS: MissingPart = missing("monitoring", "no reports are sent to {}");
 const MONITORING: MissingPart = missing("monitoring", "no monitoring data is sent");
 
 /// Directives by name or prefix; the first that fits.
-const BY_NAME: [(&str, MissingPart); 29] = [
+const BY_NAME: [(&str, MissingPart); 28] = [
     ("all.export", MASS_STORAGE),
     ("xrootd.export", MASS_STORAGE),
     ("oss.defaults", MASS_STORAGE),
@@ -61,7 +60,6 @@ const BY_NAME: [(&str, MissingPart); 29] = [
     ("throttle.", THROTTLING),
     ("tpc.", HTTP),
     ("xrd.protocol", HTTP),
-    ("xrd.report", REPORTS),
     ("xrootd.bindif", missing("addresses of redirects", "redirects name the host as managers know it")),
     ("xrootd.diglib", missing("remote diagnostics", "requests for /=/ are refused")),
     ("xrootd.fslib", THROTTLING),

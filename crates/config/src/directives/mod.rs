@@ -23,6 +23,7 @@ mod libraries;
 mod login_encryption;
 mod macaroons;
 mod missing;
+mod monitoring;
 mod multi_user;
 mod name_rules;
 mod ofs;

@@ -7,7 +7,7 @@ use super::fault::DirectiveFault;
 use super::libraries::{self, LibraryPurpose};
 use super::shared::{option_not_yet, option_without_effect, trace, unprotected, without_effect};
 use super::standing::{Standing, UsageFrequency};
-use super::{cluster, missing, process, tls};
+use super::{cluster, missing, monitoring, process, tls};
 use crate::effective::{KeepAlive, MAX_FD_RANGE, MaxFd, Port};
 use crate::setting::Setting;
 use crate::values::{self, TIME_MAX, between, from};
@@ -103,10 +103,19 @@ pub(super) const SECTION: Section = Section {
             .help("Ciphers of TLS 1.2, by their names in OpenSSL, separated by colons. Those of TLS 1.3 are \
                    always allowed.")
             .example("ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384"),
-        Directive::not_yet(&["xrd.report"], UsageFrequency::Most, "dest[,dest2] [every time] [json] [off] [[-]option…]")
-            .default("none")
-            .help("Summary monitoring.")
-            .example("collector.example.org:9931 every 60s all"),
+        Directive::new(
+            &["xrd.report"],
+            UsageFrequency::Most,
+            "dest[,dest2] [every time] [json] [off] [[-]option…]",
+            monitoring::report,
+        )
+        .default("none; every 600s all")
+        .help("Sends summaries of the counters to collectors: `host:port` over UDP, or the path of a datagram \
+               socket. Options choose the parts: all addons buff info link plugins poll process protocols sched \
+               sgen; a `-` removes one. Options after `json` are those of a second report in JSON, which has \
+               only addons and plugins; `off` leaves out the report of its kind. `sync` and `syncwp` have no \
+               effect.")
+        .example("collector.example.org:9931 every 60s all"),
         Directive::new(&["xrd.tcpmonlib"], UsageFrequency::Rare, "[++] library [parameters]", monitor_library)
             .default("none")
             .help("Plug-in that reports on TCP connections. Not in force yet.")

@@ -9,6 +9,7 @@ mod cluster_key;
 mod grid;
 mod logical;
 mod macaroons;
+mod monitoring;
 mod multi_user;
 mod name_rules;
 mod names;
@@ -46,6 +47,10 @@ pub use logical::{
     PersistConfig, PersistMode, XattrLimits,
 };
 pub use macaroons::{MacaroonConfig, MissingMacaroon};
+pub use monitoring::{
+    DestinationError, MonitoringConfig, REPORT_DESTINATIONS_MAX, REPORT_INTERVAL, ReportDestination,
+    ReportPart, ReportParts, SummaryReports,
+};
 pub use multi_user::MultiUserConfig;
 pub use name_rules::{NAME_RULES_MAX, NameLayout, NamePattern, NameRule, PatternPair};
 pub use network::{
@@ -113,6 +118,8 @@ pub struct Effective {
     pub process: ProcessConfig,
     /// Values for `net`.
     pub network: NetworkConfig,
+    /// Values for monitoring.
+    pub monitoring: MonitoringConfig,
     /// Values for the xroot protocol layer.
     pub protocol: ProtocolConfig,
     /// Values of authorization.

@@ -18,7 +18,7 @@ pub use files::FakeFile;
 pub use raw::{Raw, Reply, segment};
 
 use base::{Error, ErrorKind};
-use session::{CallId, DriverTask, PathId, Peer, ReplyOutputs, Session, Settings, TakeResult};
+use session::{CallId, CountedEvent, DriverTask, PathId, Peer, ReplyOutputs, Session, Settings, TakeResult};
 use std::net::IpAddr;
 use std::sync::Arc;
 use vfs::{Answer, FileKind, FileOperation, FileStat, OpenRequest, Opened, Operation, Target, Value};
@@ -29,11 +29,15 @@ const _: () = assert!(OWN_ID.len() == 16);
 
 /// The outputs of all connections.
 #[derive(Default)]
-pub struct Outputs([Vec<u8>; 16]);
+pub struct Outputs([Vec<u8>; 16], Vec<CountedEvent>);
 
 impl ReplyOutputs for Outputs {
     fn link(&mut self, link: PathId) -> &mut Vec<u8> {
         &mut self.0[usize::from(link.0)]
+    }
+
+    fn count(&mut self, event: CountedEvent) {
+        self.1.push(event);
     }
 }
 

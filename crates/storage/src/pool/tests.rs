@@ -60,6 +60,26 @@ fn a_job_handed_over_takes_no_thread_from_other_jobs() {
     wait_for_threads(&own, 2);
 }
 
+#[test]
+fn figures_count_jobs_begun_and_those_that_wait() {
+    let pool = Pool::new("figures", 2);
+    assert_eq!(pool.figures(), PoolFigures::default());
+    let (begun, begins) = mpsc::channel();
+    let gate = Arc::new(Mutex::new(()));
+    let closed = gate.lock().unwrap();
+    for _ in 0..5 {
+        assert!(pool.run(Owner::SERVER, waiting(&begun, "job", &gate)).is_ok());
+    }
+    assert_eq!([begins.recv(), begins.recv()], [Ok("job"); 2]);
+    let PoolFigures { begun: started, waiting, waiting_most, threads, idle } = pool.figures();
+    assert_eq!((started, waiting, threads, idle), (2, 3, 2, 0));
+    // A thread may have taken its job before the last one was queued.
+    assert!((3..=5).contains(&waiting_most), "{waiting_most}");
+    drop(closed);
+    assert_eq!(begins.iter().take(3).count(), 3);
+    assert_eq!((pool.figures().begun, pool.figures().waiting), (5, 0));
+}
+
 /// Waits until a pool has at most `most` threads.
 fn wait_for_threads(pool: &Pool, most: usize) {
     while pool.shared.lock().threads > most {

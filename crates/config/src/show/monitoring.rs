@@ -1,0 +1,22 @@
+//! The values of monitoring as text.
+
+use super::lines::{EffectiveLines, Reload, time};
+use crate::effective::{MonitoringConfig, SummaryReports};
+
+/// Shows the values.
+pub(super) fn show(values: &MonitoringConfig, lines: &mut EffectiveLines) {
+    lines.add(Reload::Safe, "xrd.report", &values.reports, |reports| reports.as_ref().map(summary));
+}
+
+fn summary(reports: &SummaryReports) -> String {
+    let destinations: Vec<_> = reports.destinations.iter().map(ToString::to_string).collect();
+    let mut text = format!("{} every {} ", destinations.join(","), time(&reports.interval));
+    match reports.xml.is_empty() {
+        true => text.push_str("off"),
+        false => text.push_str(&reports.xml.to_string()),
+    }
+    if !reports.json.is_empty() {
+        text.push_str(&format!(" json {}", reports.json));
+    }
+    text
+}

@@ -1,0 +1,28 @@
+//! Monitoring: summary reports, as XML, JSON and flat text, and where they are sent.
+//!
+//! The crate has no counters of its own. The server fills a [`SummaryReport`] with the figures of its parts
+//! when somebody asks, so counting costs the data path nothing here.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `report` | [`SummaryReport`]: a report as a tree of sections, as XML and as JSON |
+//! | `sections` | figures of the server as sections, with the names of the format |
+//! | `received` | [`ReceivedReport`]: a report of any server, as flat or CGI text |
+//! | `sender` | [`ReportSender`]: sends reports to one destination |
+
+#![forbid(unsafe_code)]
+
+mod received;
+mod report;
+mod sections;
+mod sender;
+
+pub use received::{InvalidReport, ReceivedReport};
+pub use report::{ReportSection, ReportValue, SummaryHeader, SummaryReport};
+pub use sections::{
+    BufferFigures, LinkFigures, LoginFigures, OperationFigures, PathSizes, PollFigures, ProcessFigures,
+    ProtocolFigures, SchedulerFigures, SignatureFigures, SpaceSizes, StorageFigures, ThirdPartyFigures,
+    VirtualFileFigures, buffers, info, links, polls, process, scheduler, storage, timing, virtual_files,
+    xroot,
+};
+pub use sender::{REPORT_BYTES_MAX, ReportSender};

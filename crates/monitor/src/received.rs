@@ -1,0 +1,194 @@
+//! [`ReceivedReport`]: a report of any server, as flat or CGI text.
+
+use quick_xml::Reader;
+use quick_xml::events::{BytesStart, Event};
+use std::fmt::Write;
+
+/// Maximum number of elements around another one.
+const DEPTH_MAX: usize = 16;
+/// Attributes of a report that are in the flat forms.
+const ATTRIBUTES: [&str; 7] = ["tod", "ver", "src", "tos", "pgm", "ins", "pid"];
+
+/// The reason why a text is not a report.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum InvalidReport {
+    /// It does not begin with the element of reports.
+    #[error("it is not a summary report")]
+    NotStatistics,
+    /// It ends too early.
+    #[error("it is incomplete")]
+    Incomplete,
+    /// It is no XML, or elements lie too deep in others.
+    #[error("it is not valid XML: {0}")]
+    Xml(String),
+}
+
+/// A report, as names with values in its order. Names are those of the elements around the value, with dots.
+/// Values have the form of the report: characters that XML escapes are not decoded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReceivedReport {
+    /// Values of the report itself.
+    pub attributes: Vec<(String, String)>,
+    /// Values of the sections.
+    pub figures: Vec<(String, String)>,
+}
+
+impl ReceivedReport {
+    /// Decodes a report. Names of elements need not be valid in XML.
+    ///
+    /// # Errors
+    /// [`InvalidReport`].
+    pub fn decode(text: &str) -> Result<Self, InvalidReport> {
+        let invalid = |error: &dyn std::fmt::Display| InvalidReport::Xml(error.to_string());
+        let mut reader = Reader::from_str(text);
+        let mut report: Option<Self> = None;
+        let (mut around, mut value): (Vec<String>, String) = Default::default();
+        loop {
+            let event = reader.read_event().map_err(|error| invalid(&error))?;
+            let Some(report) = &mut report else {
+                match event {
+                    Event::Start(tag) if tag.name().as_ref() == "statistics" => {
+                        report = Some(Self::new(&tag)?)
+                    }
+                    Event::Start(_) | Event::Eof => return Err(InvalidReport::NotStatistics),
+                    Event::Text(text) if !text.trim().is_empty() => return Err(InvalidReport::NotStatistics),
+                    _ => {}
+                }
+                continue;
+            };
+            match event {
+                Event::Text(part) => value.push_str(&part),
+                Event::GeneralRef(reference) => {
+                    let _ = write!(value, "&{};", &*reference);
+                }
+                Event::Start(tag) => {
+                    report.add(&around, &mut value);
+                    if around.len() >= DEPTH_MAX {
+                        return Err(invalid(&"elements lie too deep in others"));
+                    }
+                    around.push(element_name(&tag)?);
+                }
+                Event::End(_) => {
+                    report.add(&around, &mut value);
+                    if around.pop().is_none() {
+                        return Ok(std::mem::replace(
+                            report,
+                            Self { attributes: Vec::new(), figures: Vec::new() },
+                        ));
+                    }
+                }
+                Event::Eof => return Err(InvalidReport::Incomplete),
+                _ => {}
+            }
+        }
+    }
+
+    fn new(tag: &BytesStart<'_>) -> Result<Self, InvalidReport> {
+        let mut attributes = Vec::new();
+        for name in ATTRIBUTES {
+            attributes.extend(attribute(tag, name)?.map(|value| (name.to_owned(), value)));
+        }
+        Ok(Self { attributes, figures: Vec::new() })
+    }
+
+    /// Adds the value of an element, if it has one.
+    fn add(&mut self, around: &[String], value: &mut String) {
+        let value = std::mem::take(value);
+        let value = value.trim().trim_matches('"');
+        if !value.is_empty() && !around.is_empty() {
+            self.figures.push((around.join("."), value.to_owned()));
+        }
+    }
+
+    /// Adds the address of the sender, after the values of the report itself.
+    pub fn set_sender(&mut self, address: &str) {
+        self.attributes.push(("host".to_owned(), address.to_owned()));
+    }
+
+    /// Returns the report in lines of a name and a value, with an empty line at the end.
+    pub fn flat(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in self.values() {
+            let _ = writeln!(text, "{name} {value}");
+        }
+        text.push('\n');
+        text
+    }
+
+    /// Returns the report as one line of names and values.
+    pub fn cgi(&self) -> String {
+        let values: Vec<_> = self.values().map(|(name, value)| format!("{name}={value}")).collect();
+        values.join("&") + "\n"
+    }
+
+    fn values(&self) -> impl Iterator<Item = &(String, String)> {
+        self.attributes.iter().chain(&self.figures)
+    }
+}
+
+/// Returns the name of an element in flat forms: for sections that of the section.
+fn element_name(tag: &BytesStart<'_>) -> Result<String, InvalidReport> {
+    if tag.name().as_ref() == "stats"
+        && let Some(id) = attribute(tag, "id")?
+    {
+        return Ok(id);
+    }
+    Ok(tag.name().as_ref().to_owned())
+}
+
+/// Returns the value of an attribute as it is written.
+fn attribute(tag: &BytesStart<'_>, name: &str) -> Result<Option<String>, InvalidReport> {
+    let found = tag.try_get_attribute(name).map_err(|error| InvalidReport::Xml(error.to_string()))?;
+    Ok(found.map(|found| found.value.into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A report, and the output of mpxstats 5.5.3 about it.
+    const REPORT: &str = "<statistics tod=\"1795188870\" ver=\"v6.1.0\" src=\"vm:24011\" tos=\"1795188226\" pgm=\"xrootd\" \
+        ins=\"srv1\" pid=\"30677\" site=\"TEST\"><stats id=\"info\"><host>vm</host><port>24011</port></stats>\
+        <stats id=\"xrootd\"><num>51</num><ops><open>14</open></ops></stats><stats id=\"oss\" v=\"2\"><paths>1\
+        <stats id=\"0\"><lp>\"/data\"</lp><rp>\"/x/data\"</rp><tot>264212084</tot></stats></paths><space>0</space></stats>\
+        <stats id=\"cache\" type=\"x\"><a>&amp;</a></stats><stats id=\"h\"><request><200>3</200></request></stats></statistics>";
+    const CGI: &str = "tod=1795188870&ver=v6.1.0&src=vm:24011&tos=1795188226&pgm=xrootd&ins=srv1&pid=30677&info.host=vm\
+        &info.port=24011&xrootd.num=51&xrootd.ops.open=14&oss.paths=1&oss.paths.0.lp=/data&oss.paths.0.rp=/x/data\
+        &oss.paths.0.tot=264212084&oss.space=0&cache.a=&amp;&h.request.200=3\n";
+
+    #[test]
+    fn names_and_values_are_those_of_the_format() {
+        let mut report = ReceivedReport::decode(REPORT).unwrap();
+        assert_eq!(report.cgi(), CGI);
+        report.set_sender("[::ffff:127.0.0.1]");
+        let flat = report.flat();
+        assert!(flat.contains("pid 30677\nhost [::ffff:127.0.0.1]\ninfo.host vm\n"), "{flat}");
+        assert!(
+            flat.contains("\noss.paths 1\noss.paths.0.lp /data\n") && flat.ends_with("h.request.200 3\n\n"),
+            "{flat}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_report_is_refused() {
+        let refused = |text: &str| ReceivedReport::decode(text).unwrap_err();
+        assert_eq!(refused(""), InvalidReport::NotStatistics);
+        assert_eq!(refused("garbage"), InvalidReport::NotStatistics);
+        assert_eq!(refused("<other/><statistics>"), InvalidReport::Incomplete);
+        assert_eq!(refused("<other></other>"), InvalidReport::NotStatistics);
+        let end = REPORT.len() - "</statistics>".len();
+        assert_eq!(refused(&REPORT[..end]), InvalidReport::Incomplete);
+        assert!(matches!(refused("<statistics><a></b></statistics>"), InvalidReport::Xml(_)));
+        let deep = format!("<statistics>{}", "<a>".repeat(20));
+        assert!(refused(&deep).to_string().contains("too deep"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_decoded_or_refused(text in "[<>/a-c0-9\"=& ]{0,60}") {
+            let _ = ReceivedReport::decode(&text);
+            let _ = ReceivedReport::decode(&format!("<statistics>{text}</statistics>"));
+        }
+    }
+}
