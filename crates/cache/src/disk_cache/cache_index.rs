@@ -3,9 +3,10 @@
 use crate::eviction::ParkedUnit;
 use crate::{CacheKey, EvictionPolicy, S3FifoPolicy};
 use base::LogicalPath;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Number of files for which the policy keeps frequencies.
@@ -21,6 +22,8 @@ struct IndexState {
     policy: S3FifoPolicy<u64>,
     bytes: u64,
     hasher: RandomState,
+    /// Files that were removed during the search of the disk, which may have seen them before.
+    removed: Option<HashSet<CacheKey>>,
 }
 
 struct IndexEntry {
@@ -37,7 +40,7 @@ impl CacheIndex {
     pub(super) fn new(capacity: u64) -> Self {
         let policy = S3FifoPolicy::new(capacity, UNITS);
         let (files, keys, hasher) = (BTreeMap::new(), HashMap::new(), RandomState::new());
-        Self(Mutex::new(IndexState { files, keys, policy, bytes: 0, hasher }))
+        Self(Mutex::new(IndexState { files, keys, policy, bytes: 0, hasher, removed: None }))
     }
 
     fn lock(&self) -> MutexGuard<'_, IndexState> {
@@ -72,25 +75,46 @@ impl CacheIndex {
         self.lock().set(key, bytes);
     }
 
-    /// Adds a file that was found on disk, unless it is known.
+    /// Begins or ends the search of the disk.
+    pub(super) fn set_searching(&self, is_searching: bool) {
+        self.lock().removed = is_searching.then(HashSet::new);
+    }
+
+    /// Adds a file that was found on disk, unless it is known or was removed during the search.
     pub(super) fn found(&self, key: &CacheKey, bytes: u64) {
         let mut state = self.lock();
-        if !state.files.contains_key(key) {
-            state.set(key, bytes);
+        if !state.removed.as_ref().is_some_and(|removed| removed.contains(key)) {
+            state.add(key, bytes);
         }
     }
 
-    /// Adds to the size of a file that is known.
-    pub(super) fn grow(&self, key: &CacheKey, bytes: u64) {
+    /// Adds a file that could not be removed, unless it is known.
+    pub(super) fn put_again(&self, key: &CacheKey, bytes: u64) {
+        self.lock().add(key, bytes);
+    }
+
+    /// Adds to the size of a file that is known, if its entry is that of the caller. `is_retired` must be true before
+    /// the entry is removed.
+    pub(super) fn grow(&self, key: &CacheKey, bytes: u64, is_retired: &AtomicBool) {
         let mut state = self.lock();
-        if let Some(before) = state.files.get(key).map(|entry| entry.bytes) {
+        let entry = state.files.get(key).filter(|_| !is_retired.load(Ordering::Acquire));
+        if let Some(before) = entry.map(|entry| entry.bytes) {
             state.set(key, before.saturating_add(bytes));
         }
     }
 
-    /// Removes a file.
-    pub(super) fn remove(&self, key: &CacheKey) {
-        self.lock().remove(key, |policy, number| policy.remove(number));
+    /// Reduces the size of a file, as [`CacheIndex::grow`] adds to it.
+    pub(super) fn shrink(&self, key: &CacheKey, bytes: u64, is_retired: &AtomicBool) {
+        let mut state = self.lock();
+        let entry = state.files.get(key).filter(|_| !is_retired.load(Ordering::Acquire));
+        if let Some(before) = entry.map(|entry| entry.bytes) {
+            state.set(key, before.saturating_sub(bytes));
+        }
+    }
+
+    /// Removes a file. Returns its size.
+    pub(super) fn remove(&self, key: &CacheKey) -> u64 {
+        self.lock().remove(key, |policy, number| policy.remove(number)).unwrap_or(0)
     }
 
     /// Removes a file because there is too little room.
@@ -164,12 +188,24 @@ impl IndexState {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    fn remove(&mut self, key: &CacheKey, from: impl FnOnce(&mut S3FifoPolicy<u64>, u64) -> Option<u64>) {
-        if let Some(entry) = self.files.remove(key) {
-            self.bytes = self.bytes.saturating_sub(entry.bytes);
-            self.keys.remove(&entry.number);
-            from(&mut self.policy, entry.number);
+    fn add(&mut self, key: &CacheKey, bytes: u64) {
+        if !self.files.contains_key(key) {
+            self.set(key, bytes);
         }
+    }
+
+    fn remove(
+        &mut self,
+        key: &CacheKey,
+        from: impl FnOnce(&mut S3FifoPolicy<u64>, u64) -> Option<u64>,
+    ) -> Option<u64> {
+        if let Some(removed) = &mut self.removed {
+            removed.insert(key.clone());
+        }
+        let entry = self.files.remove(key)?;
+        self.bytes = self.bytes.saturating_sub(entry.bytes);
+        self.keys.remove(&entry.number);
+        from(&mut self.policy, entry.number)
     }
 }
 
@@ -187,13 +223,33 @@ mod tests {
         index.opened(&key("/a"), 10);
         index.found(&key("/a"), 500);
         index.found(&key("/b"), 7);
-        index.grow(&key("/a"), 5);
-        index.grow(&key("/missing"), 5);
+        let (current, retired) = (AtomicBool::new(false), AtomicBool::new(true));
+        index.grow(&key("/a"), 5, &current);
+        index.grow(&key("/a"), 500, &retired);
+        index.grow(&key("/missing"), 5, &current);
         assert_eq!((index.bytes(), index.len()), (22, 2));
         index.set(&key("/a"), 3);
         index.remove(&key("/b"));
         index.remove(&key("/b"));
         assert_eq!((index.bytes(), index.len()), (3, 1));
+    }
+
+    #[test]
+    fn a_file_that_was_removed_during_the_search_is_not_found() {
+        let index = CacheIndex::new(1000);
+        index.set_searching(true);
+        index.opened(&key("/a"), 10);
+        index.evict(&key("/a"));
+        index.remove(&key("/b"));
+        ["/a", "/b", "/c"].into_iter().for_each(|text| index.found(&key(text), 7));
+        assert_eq!(index.bytes(), 7);
+        index.put_again(&key("/a"), 10);
+        index.put_again(&key("/c"), 10);
+        assert_eq!(index.bytes(), 17);
+        index.set_searching(false);
+        index.remove(&key("/c"));
+        index.found(&key("/c"), 3);
+        assert_eq!((index.bytes(), index.len()), (13, 2));
     }
 
     #[test]
@@ -206,14 +262,14 @@ mod tests {
             assert!(seen.insert(next.clone()));
             match seen.len() % 3 {
                 0 => index.evict(&next),
-                1 => index.remove(&next),
+                1 => drop(index.remove(&next)),
                 _ => index.park(&next, &mut parked),
             }
         }
         assert_eq!((seen.len(), index.bytes()), (50, 170));
         // Files that were passed over can grow and go meanwhile.
         index.remove(&key("/1"));
-        index.grow(&key("/4"), 5);
+        index.grow(&key("/4"), 5, &AtomicBool::new(false));
         index.put_back(parked);
         let left: u64 = std::iter::from_fn(|| {
             let (next, bytes) = index.next_to_remove()?;

@@ -317,14 +317,24 @@ impl<O: CacheOrigin> CachedFile<O> {
     pub(super) fn stored(self: &Arc<Self>, fetch: FetchId, block: u64, is_written: bool) {
         let mut state = self.state();
         if is_written {
-            let bytes = state.fill.bytes_of(block);
-            self.shared.index.grow(&self.key, bytes.end - bytes.start);
-            self.shared.take_room(bytes.end - bytes.start);
+            self.count_stored(&state, block);
         }
         let actions = state.fill.stored_block(fetch, block, is_written);
         let work = self.apply(&mut state, actions);
         drop(state);
         self.start(work);
+    }
+
+    /// Counts a block that was written.
+    fn count_stored(&self, state: &CachedFileState<O>, block: u64) {
+        let bytes = state.fill.bytes_of(block);
+        self.shared.index.grow(&self.key, bytes.end - bytes.start, &self.is_retired);
+        self.shared.take_room(bytes.end - bytes.start);
+    }
+
+    #[cfg(test)]
+    pub(super) fn stored_late(&self, block: u64) {
+        self.count_stored(&self.state(), block);
     }
 
     /// Takes bytes from the disk, and the blocks of them that are damaged.
@@ -345,6 +355,10 @@ impl<O: CacheOrigin> CachedFile<O> {
         let mut good = bytes.start;
         for &block in damaged {
             let bad = state.fill.bytes_of(block);
+            // Another read may have found it before.
+            if state.fill.stored().contains(block) {
+                self.shared.index.shrink(&self.key, bad.end - bad.start, &self.is_retired);
+            }
             state.give_part(read, good..bad.start.max(good), &bytes, &content);
             good = bad.end.clamp(good, bytes.end);
         }

@@ -88,6 +88,7 @@ impl<O: CacheOrigin> DiskCache<O> {
         let lock = lock(&*disk)?;
         remove_temporary_files(&*disk)?;
         let usage = disk.usage()?;
+        let writes = Pool::new("cache-write", WRITE_THREADS);
         let context = Arc::new(StoreContext::new(disk, settings.block_bytes));
         let shared = Arc::new(CacheShared::new(
             runtime,
@@ -95,7 +96,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             FetchMemory::new(settings.memory_bytes),
             CacheIndex::new(settings.limits.capacity((usage.0, 0), 0)),
             Pool::new("cache-read", READ_THREADS),
-            Pool::new("cache-write", WRITE_THREADS),
+            writes,
             (settings.prefetch_bytes, settings.patience),
             clock,
         ));
@@ -191,9 +192,10 @@ impl<O: CacheOrigin> DiskCache<O> {
     async fn retire(&self, file: &Arc<CachedFile<O>>, is_suspect: bool) {
         file.retire(is_suspect);
         self.shared.index.remove(&file.key);
-        let (store, key) = (file.store.clone(), file.key.clone());
+        let store = file.store.clone();
         if let Some(Err(error)) = self.shared.on_disk(move || store.remove()).await {
-            self.shared.note_disk_failure(&key, &error);
+            self.shared.note_disk_failure(&file.key, &error);
+            self.shared.index.put_again(&file.key, file.store.claimed_bytes());
         }
     }
 
@@ -228,20 +230,28 @@ impl<O: CacheOrigin> DiskCache<O> {
             self.retire(&file, is_suspect).await;
             return;
         }
-        self.shared.index.remove(key);
-        self.remove_stored(key).await;
+        let bytes = self.shared.index.remove(key);
+        if self.remove_stored(key).await.is_none() {
+            self.shared.index.put_again(key, bytes);
+        }
     }
 
-    /// Removes the files of a key that is not open. The caller has its slot.
-    async fn remove_stored(&self, key: &CacheKey) -> bool {
+    /// Removes the files of a key that is not open. The caller has its slot. Returns whether there were any; `None` if
+    /// they could not be removed.
+    async fn remove_stored(&self, key: &CacheKey) -> Option<bool> {
         let (context, of) = (self.shared.context.clone(), key.clone());
-        match self.shared.on_disk(move || context.remove(&of)).await {
-            Some(Err(StoreError::Disk(error))) => {
+        self.note_removed(key, self.shared.on_disk(move || context.remove(&of)).await?)
+    }
+
+    /// Takes the result of a removal. Returns whether there were files; `None` if they could not be removed.
+    fn note_removed(&self, key: &CacheKey, result: Result<bool, StoreError>) -> Option<bool> {
+        match result {
+            Ok(was_there) => Some(was_there),
+            Err(StoreError::Foreign) => Some(false),
+            Err(StoreError::Disk(error)) => {
                 self.shared.note_disk_failure(key, &error);
-                false
+                None
             }
-            Some(Ok(was_there)) => was_there,
-            Some(Err(StoreError::Foreign)) | None => false,
         }
     }
 
@@ -269,7 +279,8 @@ impl<O: CacheOrigin> DiskCache<O> {
             match claimed {
                 0 => {
                     cache.shared.index.remove(&file.key);
-                    cache.remove_empty_directories(&file.key).await;
+                    let (context, key) = (cache.shared.context.clone(), file.key.clone());
+                    cache.shared.on_disk(move || context.remove_empty_directories(&key)).await;
                 }
                 bytes => cache.shared.index.set(&file.key, bytes),
             }

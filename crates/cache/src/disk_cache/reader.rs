@@ -111,6 +111,12 @@ impl<O: CacheOrigin> CacheReader<O> {
         if is_suspect { self.file.check_version(&*self.origin).await } else { Ok(()) }
     }
 
+    /// Counts a block as if it had been written.
+    #[cfg(test)]
+    pub(super) fn count_stored(&self, block: u64) {
+        self.file.stored_late(block);
+    }
+
     /// Begins to read. Several reads can be in progress at once.
     pub fn begin(&self, offset: u64, length: usize) -> CacheRead<'_, O> {
         let end = offset.saturating_add(length as u64).min(self.file.version().size);

@@ -1,15 +1,44 @@
 //! Periodic work: files are removed when the disk is too full, and the new blocks of open files are flushed.
 
 use super::cache_index::ParkedFiles;
+use super::table::{LockedSlot, SlotInUse};
 use super::{CacheOrigin, DiskCache};
+use crate::CacheKey;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Interval in which the used space is compared with the limits.
 const INTERVAL: Duration = Duration::from_secs(10);
+/// Maximum number of files that one job of the disk removes.
+const BATCH_FILES: usize = 64;
+/// Maximum number of files that are looked at for a batch, because files in use are passed over.
+const BATCH_LOOKS: usize = 256;
+
+/// A file that nobody has open. Nobody can open it until it has been removed.
+struct RemovableFile<O: CacheOrigin> {
+    // Unlocked before the table is asked whether the slot is still used.
+    _locked: LockedSlot<O>,
+    _slot: SlotInUse<O>,
+    key: CacheKey,
+    bytes: u64,
+}
+
+/// One round of removals.
+struct RemovalRound {
+    /// Total and used bytes of the file system at the begin.
+    usage: (u64, u64),
+    /// Number of bytes that had been stored since the start of the server then.
+    stored: u64,
+    /// Number of bytes that are still to be removed.
+    excess: u64,
+    removed: u64,
+    in_use: ParkedFiles,
+    /// Files that could not be removed, with their sizes.
+    failed: Vec<(CacheKey, u64)>,
+}
 
 impl<O: CacheOrigin> DiskCache<O> {
-    /// Starts the task that removes files. It ends with the cache.
+    /// Starts the tasks that remove files and flush open ones. They end with the cache.
     pub(super) fn start_removal(self: &Arc<Self>) {
         let (cache, shared) = (Arc::downgrade(self), self.shared.clone());
         self.shared.runtime.spawn(async move {
@@ -20,6 +49,13 @@ impl<O: CacheOrigin> DiskCache<O> {
                 }
                 let Some(cache) = Weak::upgrade(&cache) else { return };
                 cache.make_room().await;
+            }
+        });
+        let cache = Arc::downgrade(self);
+        self.shared.runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(INTERVAL).await;
+                let Some(cache) = Weak::upgrade(&cache) else { return };
                 cache.flush().await;
             }
         });
@@ -27,37 +63,93 @@ impl<O: CacheOrigin> DiskCache<O> {
 
     /// Removes files until the used space is within the limits. Files with readers stay.
     pub async fn make_room(self: &Arc<Self>) {
-        let context = self.shared.context.clone();
+        let (context, stored) = (self.shared.context.clone(), self.shared.stored());
         let usage = self.shared.on_disk(move || context.disk.usage()).await;
-        let Some(Ok(mut used)) = usage else { return };
-        let mut excess = self.limits.excess(used, self.shared.index.bytes());
-        self.shared.index.set_capacity(self.limits.capacity(used, self.shared.index.bytes()));
-        let (mut removed, mut in_use) = (0_u64, ParkedFiles::default());
-        while excess > 0 {
-            let Some((key, bytes)) = self.shared.index.next_to_remove() else { break };
-            let slot = self.table.slot(&key);
-            let open = slot.try_lock();
-            if !open.as_ref().is_ok_and(|file| file.is_none()) {
-                self.shared.index.park(&key, &mut in_use);
-                continue;
+        let Some(Ok(usage)) = usage else { return };
+        let excess = self.limits.excess(usage, self.shared.index.bytes());
+        self.shared.index.set_capacity(self.limits.capacity(usage, self.shared.index.bytes()));
+        let (in_use, failed) = (ParkedFiles::default(), Vec::new());
+        let mut round = RemovalRound { usage, stored, excess, removed: 0, in_use, failed };
+        let mut is_full = self.note_room(&round);
+        while round.excess > 0 {
+            let (batch, is_last) = self.next_batch(&mut round);
+            let has_failed = self.remove_batch(&mut round, batch).await;
+            is_full = self.note_room(&round);
+            if is_last || has_failed {
+                break;
             }
-            self.shared.index.evict(&key);
-            if self.remove_stored(&key).await {
-                (excess, removed) = (excess.saturating_sub(bytes), removed.saturating_add(bytes));
-                self.remove_empty_directories(&key).await;
-            }
+            tokio::task::yield_now().await;
         }
-        self.shared.index.put_back(in_use);
-        if excess > 0 && self.shared.may_log() {
+        self.shared.index.put_back(round.in_use);
+        for (key, bytes) in round.failed {
+            self.shared.index.put_again(&key, bytes);
+        }
+        if is_full && self.shared.may_log() {
             tracing::warn!(
-                too_much = excess,
+                too_much = round.excess,
                 cached = self.shared.index.bytes(),
                 "the disk of the cache is too full, and what is left belongs to others or is in use; nothing is stored"
             );
         }
-        used.1 = used.1.saturating_sub(removed);
-        self.shared.set_room(self.limits.room(used, self.shared.index.bytes()));
-        self.shared.set_full(excess > 0 || self.shared.has_failed());
+    }
+
+    /// Takes the next files without readers out of the index. Returns also whether there are no more.
+    fn next_batch(self: &Arc<Self>, round: &mut RemovalRound) -> (Vec<RemovableFile<O>>, bool) {
+        let (mut batch, mut bytes_of_batch) = (Vec::new(), 0_u64);
+        for _ in 0..BATCH_LOOKS {
+            if batch.len() >= BATCH_FILES || bytes_of_batch >= round.excess {
+                break;
+            }
+            let Some((key, bytes)) = self.shared.index.next_to_remove() else { return (batch, true) };
+            let slot = self.table.slot(&key);
+            match slot.lock_closed() {
+                Some(locked) => {
+                    self.shared.index.evict(&key);
+                    bytes_of_batch = bytes_of_batch.saturating_add(bytes);
+                    batch.push(RemovableFile { _locked: locked, _slot: slot, key, bytes });
+                }
+                None => self.shared.index.park(&key, &mut round.in_use),
+            }
+        }
+        (batch, false)
+    }
+
+    /// Removes files. Returns whether the disk has failed.
+    async fn remove_batch(&self, round: &mut RemovalRound, batch: Vec<RemovableFile<O>>) -> bool {
+        if batch.is_empty() {
+            return false;
+        }
+        let context = self.shared.context.clone();
+        let keys: Vec<CacheKey> = batch.iter().map(|file| file.key.clone()).collect();
+        let results = self.shared.on_disk(move || context.remove_all(&keys)).await.unwrap_or_default();
+        let mut has_failed = results.len() < batch.len();
+        for (file, result) in batch.into_iter().zip(results) {
+            match self.note_removed(&file.key, result) {
+                Some(true) => {
+                    round.excess = round.excess.saturating_sub(file.bytes);
+                    round.removed = round.removed.saturating_add(file.bytes);
+                }
+                Some(false) => {}
+                None => {
+                    has_failed |= self.shared.has_failed();
+                    round.failed.push((file.key.clone(), file.bytes));
+                }
+            }
+        }
+        has_failed
+    }
+
+    /// Determines how much can be stored until the next look at the disk. While that is nothing and files have to
+    /// be removed, nothing is stored. Returns whether this is so.
+    fn note_room(&self, round: &RemovalRound) -> bool {
+        let (total, used) = round.usage;
+        let stored = self.shared.stored().saturating_sub(round.stored);
+        let used = used.saturating_add(stored).saturating_sub(round.removed);
+        let room = self.limits.room((total, used), self.shared.index.bytes());
+        self.shared.set_room(room);
+        let is_full = room == 0 && round.excess > 0;
+        self.shared.set_full(is_full || self.shared.has_failed());
+        is_full
     }
 
     /// Makes durable what was stored of open files, unless the disk has failed lately.
@@ -70,20 +162,5 @@ impl<O: CacheOrigin> DiskCache<O> {
                 self.shared.on_disk(move || file.flush()).await;
             }
         }
-    }
-
-    /// Removes the directories of a file that has gone, as far as they are empty.
-    pub(super) async fn remove_empty_directories(&self, key: &crate::CacheKey) {
-        let (context, mut directory) = (self.shared.context.clone(), key.directory());
-        self.shared
-            .on_disk(move || {
-                while let Some(above) = directory.parent() {
-                    if context.disk.remove_directory(&directory).is_err() {
-                        break;
-                    }
-                    directory = above;
-                }
-            })
-            .await;
     }
 }

@@ -26,6 +26,7 @@ impl<O: CacheOrigin> DiskCache<O> {
     /// Starts the search. It ends with the cache.
     pub(super) fn start_scan(self: &Arc<Self>) {
         let (cache, shared) = (Arc::downgrade(self), self.shared.clone());
+        self.shared.index.set_searching(true);
         self.shared.runtime.spawn(async move {
             let mut directories = vec![(LogicalPath::root(), 0)];
             while let Some((directory, depth)) = directories.pop() {
@@ -43,6 +44,7 @@ impl<O: CacheOrigin> DiskCache<O> {
                     cache.remove_unclaimed(&key).await;
                 }
             }
+            shared.index.set_searching(false);
             // What is used is known now.
             shared.removal.notify_one();
         });

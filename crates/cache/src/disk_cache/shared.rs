@@ -41,6 +41,8 @@ pub(super) struct CacheShared {
     is_full: AtomicBool,
     /// The number of bytes that can be stored before the next look at the disk.
     room: AtomicU64,
+    /// The number of bytes that were stored since the start.
+    stored: AtomicU64,
     /// The time of the last failure of the disk.
     failed: AtomicI64,
     logged: AtomicI64,
@@ -78,6 +80,7 @@ impl CacheShared {
             clock,
             is_full: AtomicBool::new(false),
             room: AtomicU64::new(0),
+            stored: AtomicU64::new(0),
             failed: AtomicI64::new(i64::MIN),
             logged: AtomicI64::new(i64::MIN),
             removal: Notify::new(),
@@ -106,12 +109,18 @@ impl CacheShared {
     /// Takes the size of bytes that were stored. If there is no more room, nothing is stored until files were
     /// removed.
     pub(super) fn take_room(&self, bytes: u64) {
+        self.stored.fetch_add(bytes, Ordering::AcqRel);
         let taken = |room: u64| Some(room.saturating_sub(bytes));
         let before = self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).unwrap_or(0);
         if before <= bytes {
             self.set_full(true);
             self.removal.notify_one();
         }
+    }
+
+    /// Returns the number of bytes that were stored since the start.
+    pub(super) fn stored(&self) -> u64 {
+        self.stored.load(Ordering::Acquire)
     }
 
     /// Reports whether the disk has failed lately.

@@ -11,6 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The slot of a file: the file while it is open.
 pub(super) type Slot<O> = tokio::sync::Mutex<Option<Arc<CachedFile<O>>>>;
 
+/// A slot that is locked.
+pub(super) type LockedSlot<O> = tokio::sync::OwnedMutexGuard<Option<Arc<CachedFile<O>>>>;
+
 /// The slots in use.
 pub(super) struct CacheTable<O: CacheOrigin>(Mutex<SlotMap<O>>);
 
@@ -53,6 +56,13 @@ impl<O: CacheOrigin> CacheTable<O> {
     /// Returns the number of slots.
     pub(super) fn len(&self) -> usize {
         self.lock().len()
+    }
+}
+
+impl<O: CacheOrigin> SlotInUse<O> {
+    /// Locks the slot; `None` if the file is open, or being opened, changed or removed.
+    pub(super) fn lock_closed(&self) -> Option<LockedSlot<O>> {
+        self.slot.clone().try_lock_owned().ok().filter(|file| file.is_none())
     }
 }
 

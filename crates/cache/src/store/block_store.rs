@@ -4,30 +4,21 @@
 //! so a claim is true after a power cut at any point. Each block is compared with its checksum when it is
 //! read, in case something else has changed the data.
 
-use super::cache_key::OWN_DIRECTORY;
-use super::state_file::{DecodedState, STATE_BYTES_MAX, block_bytes_for};
-use super::{CacheDisk, CacheDiskFile, CacheKey, OriginVersion, StoredState, access_history};
+use super::state_file::{DecodedState, block_bytes_for};
+use super::store_context::{DATA_ATTRIBUTE, found, is_unclaimed};
+use super::{CacheDiskFile, CacheKey, OriginVersion, StoreContext, StoredState, access_history};
 use crate::{BlockMap, CacheAccess, CacheChecks};
-use base::LogicalPath;
 use digest::{Algorithm, RunningChecksum, crc32c};
-use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
 
-/// The attribute with the size of the file, which XRootD reads.
-const SIZE_ATTRIBUTE: &str = "user.pfc.fsize";
-/// The attribute of data that has no state file yet. Without it, data alone cannot be identified.
-const DATA_ATTRIBUTE: &str = "user.scalla.cache";
 /// Maximum number of bytes that are read at once.
 const PIECE_BYTES: u64 = 256 * 1024;
 /// Time in seconds after which a state file is replaced only for the record of accesses.
 const ACCESS_INTERVAL: i64 = 60;
-/// Number of temporary names that are tried.
-const NAMES_MAX: usize = 100;
 
 /// The reason why a file cannot be stored.
 #[derive(Error, Debug)]
@@ -42,129 +33,6 @@ pub enum StoreError {
 
 /// The blocks of a read whose content is wrong, in order.
 pub type DamagedBlocks = Vec<u64>;
-
-/// What all stores of a cache share.
-pub(crate) struct StoreContext {
-    pub(crate) disk: Arc<dyn CacheDisk>,
-    /// Size of the blocks of new files.
-    pub(crate) block_bytes: u64,
-    next_name: AtomicU64,
-}
-
-impl StoreContext {
-    pub(crate) fn new(disk: Arc<dyn CacheDisk>, block_bytes: u64) -> Self {
-        Self { disk, block_bytes, next_name: AtomicU64::new(0) }
-    }
-
-    /// Creates a temporary file. Those of earlier processes were removed at the start.
-    fn temporary(&self) -> io::Result<(LogicalPath, Arc<dyn CacheDiskFile>)> {
-        for _ in 0..NAMES_MAX {
-            let number = self.next_name.fetch_add(1, Ordering::Relaxed);
-            let path = LogicalPath::parse(format!("{OWN_DIRECTORY}/new/{number}").as_bytes())
-                .map_err(|_| io::ErrorKind::InvalidFilename)?;
-            match self.disk.create(&path) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                other => return other.map(|file| (path, file)),
-            }
-        }
-        Err(io::ErrorKind::AlreadyExists.into())
-    }
-
-    /// Replaces a state file. It is durable afterwards.
-    fn replace_state(&self, key: &CacheKey, content: &[u8], file_bytes: u64) -> io::Result<()> {
-        let (path, file) = self.temporary()?;
-        let replaced = (|| {
-            file.write_at(0, content)?;
-            // Only a hint for XRootD, which file systems without attributes cannot keep.
-            file.set_attribute(SIZE_ATTRIBUTE, &file_bytes.to_ne_bytes()).ok();
-            file.sync()?;
-            self.disk.rename(&path, &key.state())
-        })();
-        if replaced.is_err() {
-            self.disk.remove(&path).ok();
-        }
-        replaced?;
-        self.disk.sync_directory(&key.directory())
-    }
-
-    /// Reads a state file. `None` if there is none.
-    pub(crate) fn load(&self, key: &CacheKey) -> Result<Option<DecodedState>, StoreError> {
-        let Some(file) = found(self.disk.open(&key.state()))? else { return Ok(None) };
-        let size = file.status()?.size;
-        if size == 0 {
-            // XRootD has created it and was stopped.
-            return Ok(Some(DecodedState::Damaged));
-        }
-        let Some(length) = usize::try_from(size).ok().filter(|_| size <= STATE_BYTES_MAX) else {
-            return Ok(Some(DecodedState::Foreign));
-        };
-        let mut content = vec![0; length];
-        let read = file.read_at(0, &mut content)?;
-        content.truncate(read);
-        Ok(Some(StoredState::decode(&content)))
-    }
-
-    /// Removes the files of a key, if they are files of the cache that nobody has open. Returns whether there
-    /// were any.
-    pub(crate) fn remove(&self, key: &CacheKey) -> Result<bool, StoreError> {
-        let state = self.load(key)?;
-        let data = found(self.disk.open(key.data()))?;
-        let (has_state, has_data) = match (&state, &data) {
-            (Some(DecodedState::Foreign), _) => return Err(StoreError::Foreign),
-            (Some(_), data) => (true, data.is_some()),
-            (None, Some(data)) if is_unclaimed(&**data)? => (false, true),
-            (None, Some(_)) => return Err(StoreError::Foreign),
-            (None, None) => return Ok(false),
-        };
-        self.unlink(key, has_data, has_state)?;
-        Ok(true)
-    }
-
-    /// Reports whether there is data that a cache has marked as its own.
-    pub(crate) fn is_unclaimed(&self, key: &CacheKey) -> bool {
-        self.disk.open(key.data()).is_ok_and(|data| data.has_attribute(DATA_ATTRIBUTE).unwrap_or(false))
-    }
-
-    /// Removes the data before the state, because data alone cannot be identified after a crash.
-    fn unlink(&self, key: &CacheKey, has_data: bool, has_state: bool) -> io::Result<()> {
-        if has_data {
-            self.disk.remove(key.data())?;
-        }
-        if has_state {
-            self.disk.remove(&key.state())?;
-            self.sync_nearest(key.directory())?;
-        }
-        Ok(())
-    }
-
-    /// Makes the names in a directory durable. It may have been removed because it is empty.
-    fn sync_nearest(&self, mut directory: LogicalPath) -> io::Result<()> {
-        loop {
-            let synced = self.disk.sync_directory(&directory);
-            match (synced, directory.parent()) {
-                (Err(error), Some(above)) if error.kind() == io::ErrorKind::NotFound => directory = above,
-                (other, _) => return other,
-            }
-        }
-    }
-}
-
-/// Returns a file; `None` if it does not exist. Anything but a plain file is foreign.
-fn found(opened: io::Result<Arc<dyn CacheDiskFile>>) -> Result<Option<Arc<dyn CacheDiskFile>>, StoreError> {
-    let Err(error) = opened else { return Ok(opened.ok()) };
-    match Errno::from_io_error(&error) {
-        Some(Errno::NOENT) => Ok(None),
-        Some(Errno::LOOP | Errno::ISDIR | Errno::NOTDIR | Errno::MLINK | Errno::NOTBLK) => {
-            Err(StoreError::Foreign)
-        }
-        _ => Err(error.into()),
-    }
-}
-
-/// Reports whether data without a state file is that of a cache that was stopped before it could claim it.
-fn is_unclaimed(data: &dyn CacheDiskFile) -> io::Result<bool> {
-    Ok(data.has_attribute(DATA_ATTRIBUTE)? || data.status()?.size == 0)
-}
 
 /// The blocks of one version of a file.
 pub struct BlockStore {
@@ -271,7 +139,7 @@ impl BlockStore {
     ) -> Result<(StoredState, Arc<dyn CacheDiskFile>), StoreError> {
         let block_bytes = block_bytes_for(version.size, context.block_bytes);
         let state = StoredState::new(version, block_bytes, now).ok_or(StoreError::Foreign)?;
-        let data = context.disk.create(key.data())?;
+        let data = context.create_data(key)?;
         if data.set_attribute(DATA_ATTRIBUTE, b"1").is_err() {
             // Without attributes, the state file is what identifies the data.
             let written = context.replace_state(key, &state.encode(), version.size);

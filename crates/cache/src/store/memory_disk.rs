@@ -30,6 +30,9 @@ struct State {
     /// Changes of names since the last sync of their directory.
     pending: Vec<(LogicalPath, Option<usize>)>,
     links: BTreeSet<LogicalPath>,
+    directories: BTreeSet<LogicalPath>,
+    /// Names of the threads that have closed files.
+    closers: BTreeSet<String>,
     calls: u64,
     stop_after: Option<u64>,
     /// The next calls of this kind that fail, and the error.
@@ -58,7 +61,10 @@ struct MemoryFile {
 
 impl Drop for MemoryFile {
     fn drop(&mut self) {
-        self.disk.lock().opened -= 1;
+        let thread = std::thread::current();
+        let mut state = self.disk.lock();
+        state.opened -= 1;
+        state.closers.insert(thread.name().unwrap_or_default().to_owned());
     }
 }
 
@@ -156,6 +162,21 @@ impl MemoryDisk {
         state.durable.insert(path.clone(), number);
     }
 
+    /// Returns the names of the threads that have closed files since the last call.
+    pub(crate) fn take_closers(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.lock().closers)
+    }
+
+    /// Puts an empty directory there.
+    pub(crate) fn put_directory(&self, path: &LogicalPath) {
+        self.lock().directories.insert(path.clone());
+    }
+
+    /// Returns all directories.
+    pub(crate) fn directories(&self) -> Vec<LogicalPath> {
+        self.lock().directories.iter().cloned().collect()
+    }
+
     /// Puts a link there.
     pub(crate) fn put_link(&self, path: &LogicalPath) {
         self.put(path, b"");
@@ -235,15 +256,20 @@ impl CacheDisk for MemoryDisk {
         if state.links.contains(path) {
             return Err(Errno::LOOP.into());
         }
+        if state.directories.contains(path) {
+            return Err(Errno::ISDIR.into());
+        }
         let inode = *state.names.get(path).ok_or(Errno::NOENT)?;
         Ok(self.file(&mut state, inode))
     }
 
     fn create(&self, path: &LogicalPath) -> io::Result<Arc<dyn CacheDiskFile>> {
         let mut state = self.call("create")?;
-        if state.names.contains_key(path) {
+        if state.names.contains_key(path) || state.directories.contains(path) {
             return Err(Errno::EXIST.into());
         }
+        let above = std::iter::successors(path.parent(), LogicalPath::parent);
+        state.directories.extend(above.filter(|directory| !directory.is_root()));
         state.inodes.push(Inode::default());
         let inode = state.inodes.len() - 1;
         state.names.insert(path.clone(), inode);
@@ -268,9 +294,16 @@ impl CacheDisk for MemoryDisk {
     }
 
     fn remove_directory(&self, path: &LogicalPath) -> io::Result<()> {
-        let state = self.call("remove_directory")?;
-        let is_empty = !state.names.keys().any(|name| name.is_within(path));
-        if is_empty { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
+        let mut state = self.call("remove_directory")?;
+        if !state.directories.contains(path) {
+            return Err(Errno::NOENT.into());
+        }
+        let is_below = |name: &&LogicalPath| *name != path && name.is_within(path);
+        if state.names.keys().chain(&state.directories).any(|name| is_below(&name)) {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        state.directories.remove(path);
+        Ok(())
     }
 
     fn sync_directory(&self, path: &LogicalPath) -> io::Result<()> {

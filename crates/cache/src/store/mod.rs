@@ -8,6 +8,7 @@
 //! | `disk` | [`CacheDisk`]: the system calls that the cache makes |
 //! | `origin_version` | [`OriginVersion`]: a version of a file at its origin |
 //! | `state_file` | [`StoredState`]: the content of the file beside the data |
+//! | `store_context` | [`StoreContext`]: what all stores share, and removals |
 //!
 //! All calls block.
 
@@ -17,16 +18,17 @@ mod cache_key;
 mod disk;
 mod origin_version;
 mod state_file;
+mod store_context;
 
 #[cfg(test)]
 pub(crate) mod memory_disk;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use block_store::StoreContext;
 pub use block_store::{BlockStore, DamagedBlocks, StoreError};
 pub use cache_key::CacheKey;
 pub(crate) use cache_key::OWN_DIRECTORY;
 pub use disk::{CacheDisk, CacheDiskEntries, CacheDiskFile, open_disk};
 pub use origin_version::{OriginVersion, VERSION_AGE_MIN};
 pub(crate) use state_file::{DecodedState, StoredState, stored_bytes};
+pub(crate) use store_context::StoreContext;

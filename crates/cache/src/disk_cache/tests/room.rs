@@ -3,6 +3,7 @@
 use super::path;
 use super::world::{BLOCK, TestCache, World, settings};
 use crate::DiskCacheSettings;
+use crate::disk_cache::DiskShare;
 use rustix::io::Errno;
 
 fn limited(bytes: u64) -> DiskCacheSettings {
@@ -166,4 +167,116 @@ async fn a_sparse_file_of_somebody_else_is_left_alone() {
     world.disk.put_sparse(&path("/f"), 5_000);
     assert!(world.open(&cache, "/f").await.is_none());
     assert_eq!(world.disk.get(&path("/f")).unwrap().len(), 5_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removal_of_many_files_waits_for_no_sync() {
+    let world = World::new();
+    let cache = world.start(settings());
+    for number in 0..150 {
+        let name = format!("/d{}/{number}", number % 7);
+        world.put(&name, BLOCK);
+        read_all(&world, &cache, &name, BLOCK).await;
+    }
+    drop(cache);
+    let world = world.restarted(None);
+    let before = world.disk.count("sync_directory");
+    let cache = world.start(limited(20 * BLOCK));
+    world.until(|| cache.files() <= 20 && cache.files() > 0 && cache.shared.may_store()).await;
+    assert_eq!(world.disk.count("sync_directory"), before);
+    world.check_usage(&cache);
+    // A file that comes back is created after its old names have gone for good.
+    let names = world.disk.names();
+    let mut gone = (0..150).map(|number| format!("/d{}/{number}", number % 7));
+    let gone = gone.find(|name| !names.contains(&path(name))).unwrap();
+    let reader = world.open(&cache, &gone).await.unwrap();
+    world.check_read(&reader, 0, BLOCK).await.unwrap();
+    assert_eq!(world.disk.count("sync_directory"), before + 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_stored_while_too_much_is() {
+    let world = World::new();
+    let mut settings = settings();
+    (settings.limits.high, settings.limits.low) = (DiskShare::Bytes(60_000), DiskShare::Bytes(50_000));
+    let cache = world.start(settings);
+    for number in 0..40 {
+        let name = format!("/{number}");
+        world.put(&name, BLOCK);
+        read_all(&world, &cache, &name, BLOCK).await;
+    }
+    assert!(cache.shared.may_store());
+    world.disk.put(&path("/somebody"), &[0; 20_000]);
+    world.disk.set_hanging(true);
+    let removal = {
+        let cache = cache.clone();
+        tokio::spawn(async move { cache.make_room().await })
+    };
+    world.until(|| !cache.shared.may_store()).await;
+    assert!(!removal.is_finished());
+    world.disk.set_hanging(false);
+    removal.await.unwrap();
+    assert!(cache.shared.may_store());
+    assert!(cache.bytes() >= 20 * BLOCK && cache.bytes() <= 30 * BLOCK, "{}", cache.bytes());
+    world.check_usage(&cache);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_that_cannot_be_removed_are_still_counted() {
+    let world = World::new();
+    let cache = world.start(settings());
+    for number in 0..40 {
+        let name = format!("/{number}");
+        world.put(&name, BLOCK);
+        read_all(&world, &cache, &name, BLOCK).await;
+    }
+    drop(cache);
+    let world = world.restarted(None);
+    world.disk.fail_always("remove", Errno::IO);
+    let cache = world.start(limited(20 * BLOCK));
+    world.until(|| cache.files() == 40).await;
+    cache.make_room().await;
+    world.check_usage(&cache);
+    assert!(!cache.shared.may_store());
+    cache.change_name(&path("/7")).made().await;
+    world.check_usage(&cache);
+    world.disk.clear_faults();
+    world.pass_time();
+    cache.make_room().await;
+    assert!(cache.bytes() <= 20 * BLOCK && cache.bytes() >= 10 * BLOCK, "{}", cache.bytes());
+    world.check_usage(&cache);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_block_that_is_fetched_again_is_counted_once() {
+    let world = World::new();
+    let cache = world.start(settings());
+    world.put("/f", 5 * BLOCK);
+    let reader = world.open(&cache, "/f").await.unwrap();
+    world.check_read(&reader, 0, 5 * BLOCK).await.unwrap();
+    world.settle_stores(&cache).await;
+    for _ in 0..3 {
+        world.disk.flip(&path("/f"), (2 * BLOCK + 7) as usize);
+        world.check_read(&reader, 0, 5 * BLOCK).await.unwrap();
+        world.settle_stores(&cache).await;
+        assert_eq!(cache.bytes(), 5 * BLOCK);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_old_version_still_writes_is_not_counted() {
+    let world = World::new();
+    let cache = world.start(settings());
+    world.put("/f", 5 * BLOCK);
+    let old = world.open(&cache, "/f").await.unwrap();
+    world.check_read(&old, 0, BLOCK).await.unwrap();
+    world.settle_stores(&cache).await;
+    cache.change_name(&path("/f")).made().await;
+    world.pass_time();
+    let new = world.open(&cache, "/f").await.unwrap();
+    world.check_read(&new, 0, 2 * BLOCK).await.unwrap();
+    world.settle_stores(&cache).await;
+    // A write that had begun before the removal.
+    old.0.count_stored(3);
+    assert_eq!(cache.bytes(), 2 * BLOCK);
 }

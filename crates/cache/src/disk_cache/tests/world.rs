@@ -160,6 +160,11 @@ impl World {
         self.clock.fetch_add(VERSION_AGE_MIN + 1, Ordering::AcqRel);
     }
 
+    /// Sets the clock back by this number of seconds.
+    pub(super) fn set_clock_back(&self, seconds: i64) {
+        self.clock.fetch_sub(seconds, Ordering::AcqRel);
+    }
+
     pub(super) fn fail_one_of(&self, number: u64) {
         self.failing.store(number, Ordering::Release);
     }

@@ -1,0 +1,211 @@
+//! [`StoreContext`]: what all stores of a cache share, and calls about the files of one name.
+
+use super::cache_key::OWN_DIRECTORY;
+use super::state_file::{DecodedState, STATE_BYTES_MAX};
+use super::{CacheDisk, CacheDiskFile, CacheKey, StoreError, StoredState};
+use base::LogicalPath;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The attribute with the size of the file, which XRootD reads.
+const SIZE_ATTRIBUTE: &str = "user.pfc.fsize";
+/// The attribute of data that has no state file yet. Without it, data alone cannot be identified.
+pub(super) const DATA_ATTRIBUTE: &str = "user.scalla.cache";
+/// Number of temporary names that are tried.
+const NAMES_MAX: usize = 100;
+/// Maximum number of directories whose removed names may come back after a power cut.
+const UNSYNCED_MAX: usize = 4096;
+
+/// What all stores of a cache share.
+pub(crate) struct StoreContext {
+    pub(crate) disk: Arc<dyn CacheDisk>,
+    /// Size of the blocks of new files.
+    pub(crate) block_bytes: u64,
+    next_name: AtomicU64,
+    unsynced: Mutex<UnsyncedDirectories>,
+}
+
+/// Directories from which names were removed that may come back after a power cut, with the number of the last
+/// removal. That is no harm until another file gets one of these names: its data could then be found beside the state
+/// of an earlier file. So they are synced before a file is created there, and a removal does not wait.
+#[derive(Default)]
+struct UnsyncedDirectories {
+    directories: HashMap<LogicalPath, u64>,
+    removals: u64,
+}
+
+impl StoreContext {
+    pub(crate) fn new(disk: Arc<dyn CacheDisk>, block_bytes: u64) -> Self {
+        let (next_name, unsynced) = (AtomicU64::new(0), Mutex::default());
+        Self { disk, block_bytes, next_name, unsynced }
+    }
+
+    fn unsynced(&self) -> MutexGuard<'_, UnsyncedDirectories> {
+        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Creates a data file.
+    pub(super) fn create_data(&self, key: &CacheKey) -> io::Result<Arc<dyn CacheDiskFile>> {
+        let directory = key.directory();
+        if self.unsynced().directories.contains_key(&directory) {
+            self.sync_names(&directory)?;
+        }
+        self.disk.create(key.data())
+    }
+
+    /// Creates a temporary file. Those of earlier processes were removed at the start.
+    fn temporary(&self) -> io::Result<(LogicalPath, Arc<dyn CacheDiskFile>)> {
+        for _ in 0..NAMES_MAX {
+            let number = self.next_name.fetch_add(1, Ordering::Relaxed);
+            let path = LogicalPath::parse(format!("{OWN_DIRECTORY}/new/{number}").as_bytes())
+                .map_err(|_| io::ErrorKind::InvalidFilename)?;
+            match self.disk.create(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                other => return other.map(|file| (path, file)),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// Replaces a state file. It is durable afterwards.
+    pub(super) fn replace_state(&self, key: &CacheKey, content: &[u8], file_bytes: u64) -> io::Result<()> {
+        let (path, file) = self.temporary()?;
+        let replaced = (|| {
+            file.write_at(0, content)?;
+            // Only a hint for XRootD, which file systems without attributes cannot keep.
+            file.set_attribute(SIZE_ATTRIBUTE, &file_bytes.to_ne_bytes()).ok();
+            file.sync()?;
+            self.disk.rename(&path, &key.state())
+        })();
+        if replaced.is_err() {
+            self.disk.remove(&path).ok();
+        }
+        replaced?;
+        self.sync_names(&key.directory())
+    }
+
+    /// Reads a state file. `None` if there is none.
+    pub(crate) fn load(&self, key: &CacheKey) -> Result<Option<DecodedState>, StoreError> {
+        let Some(file) = found(self.disk.open(&key.state()))? else { return Ok(None) };
+        let size = file.status()?.size;
+        if size == 0 {
+            // XRootD has created it and was stopped.
+            return Ok(Some(DecodedState::Damaged));
+        }
+        let Some(length) = usize::try_from(size).ok().filter(|_| size <= STATE_BYTES_MAX) else {
+            return Ok(Some(DecodedState::Foreign));
+        };
+        let mut content = vec![0; length];
+        let read = file.read_at(0, &mut content)?;
+        content.truncate(read);
+        Ok(Some(StoredState::decode(&content)))
+    }
+
+    /// Removes the files of a key, if they are files of the cache that nobody has open. Returns whether there
+    /// were any.
+    pub(crate) fn remove(&self, key: &CacheKey) -> Result<bool, StoreError> {
+        let state = self.load(key)?;
+        let data = found(self.disk.open(key.data()))?;
+        let (has_state, has_data) = match (&state, &data) {
+            (Some(DecodedState::Foreign), _) => return Err(StoreError::Foreign),
+            (Some(_), data) => (true, data.is_some()),
+            (None, Some(data)) if is_unclaimed(&**data)? => (false, true),
+            (None, Some(_)) => return Err(StoreError::Foreign),
+            (None, None) => return Ok(false),
+        };
+        self.unlink(key, has_data, has_state)?;
+        Ok(true)
+    }
+
+    /// Reports whether there is data that a cache has marked as its own.
+    pub(crate) fn is_unclaimed(&self, key: &CacheKey) -> bool {
+        self.disk.open(key.data()).is_ok_and(|data| data.has_attribute(DATA_ATTRIBUTE).unwrap_or(false))
+    }
+
+    /// Removes the data before the state, because data alone cannot be identified after a crash.
+    pub(super) fn unlink(&self, key: &CacheKey, has_data: bool, has_state: bool) -> io::Result<()> {
+        if has_data {
+            self.disk.remove(key.data())?;
+        }
+        if has_state {
+            self.disk.remove(&key.state())?;
+            self.note_removal(key.directory())?;
+        }
+        Ok(())
+    }
+
+    /// Records that names in a directory may come back after a power cut.
+    fn note_removal(&self, directory: LogicalPath) -> io::Result<()> {
+        let mut unsynced = self.unsynced();
+        let is_known = unsynced.directories.contains_key(&directory);
+        let is_full = !is_known && unsynced.directories.len() >= UNSYNCED_MAX;
+        let another = unsynced.directories.keys().next().filter(|_| is_full).cloned();
+        unsynced.removals += 1;
+        let number = unsynced.removals;
+        unsynced.directories.insert(directory, number);
+        drop(unsynced);
+        another.map_or(Ok(()), |another| self.sync_names(&another))
+    }
+
+    /// Makes the names in a directory durable. It may have been removed because it is empty.
+    fn sync_names(&self, directory: &LogicalPath) -> io::Result<()> {
+        let before = self.unsynced().directories.get(directory).copied();
+        let mut nearest = directory.clone();
+        loop {
+            match (self.disk.sync_directory(&nearest), nearest.parent()) {
+                (Err(error), Some(above)) if error.kind() == io::ErrorKind::NotFound => nearest = above,
+                (other, _) => break other?,
+            }
+        }
+        let mut unsynced = self.unsynced();
+        if unsynced.directories.get(directory).copied() == before {
+            unsynced.directories.remove(directory);
+        }
+        Ok(())
+    }
+
+    /// Removes the files of keys as [`StoreContext::remove`] does, and directories that are empty then.
+    pub(crate) fn remove_all(&self, keys: &[CacheKey]) -> Vec<Result<bool, StoreError>> {
+        let remove = |key: &CacheKey| {
+            let removed = self.remove(key);
+            if matches!(removed, Ok(true)) {
+                self.remove_empty_directories(key);
+            }
+            removed
+        };
+        keys.iter().map(remove).collect()
+    }
+
+    /// Removes the directories of a file that has gone, as far as they are empty.
+    pub(crate) fn remove_empty_directories(&self, key: &CacheKey) {
+        let mut directory = key.directory();
+        while let Some(above) = directory.parent() {
+            if self.disk.remove_directory(&directory).is_err() {
+                break;
+            }
+            directory = above;
+        }
+    }
+}
+
+/// Returns a file; `None` if it does not exist. Anything but a plain file is foreign.
+pub(super) fn found(
+    opened: io::Result<Arc<dyn CacheDiskFile>>,
+) -> Result<Option<Arc<dyn CacheDiskFile>>, StoreError> {
+    let Err(error) = opened else { return Ok(opened.ok()) };
+    match Errno::from_io_error(&error) {
+        Some(Errno::NOENT) => Ok(None),
+        Some(Errno::LOOP | Errno::ISDIR | Errno::NOTDIR | Errno::MLINK | Errno::NOTBLK) => {
+            Err(StoreError::Foreign)
+        }
+        _ => Err(error.into()),
+    }
+}
+
+/// Reports whether data without a state file is that of a cache that was stopped before it could claim it.
+pub(super) fn is_unclaimed(data: &dyn CacheDiskFile) -> io::Result<bool> {
+    Ok(data.has_attribute(DATA_ATTRIBUTE)? || data.status()?.size == 0)
+}
