@@ -56,6 +56,11 @@ fn is_about_disk(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| disk.contains(&errno))
 }
 
+/// Reports whether less than an interval has passed. If the clock was set back, it has passed.
+fn is_within(now: i64, since: i64, interval: i64) -> bool {
+    (0..interval).contains(&now.saturating_sub(since))
+}
+
 impl CacheShared {
     #[expect(clippy::too_many_arguments, reason = "each is a part of one value")]
     pub(super) fn new(
@@ -125,7 +130,7 @@ impl CacheShared {
 
     /// Reports whether the disk has failed lately.
     pub(super) fn has_failed(&self) -> bool {
-        self.now().saturating_sub(self.failed.load(Ordering::Acquire)) < FAILURE_PAUSE
+        is_within(self.now(), self.failed.load(Ordering::Acquire), FAILURE_PAUSE)
     }
 
     /// Takes an error of the disk. Unless it is about one file, nothing is stored for a while.
@@ -163,7 +168,7 @@ impl CacheShared {
     /// Reports whether a line may be written to the log now.
     pub(super) fn may_log(&self) -> bool {
         let (now, last) = (self.now(), self.logged.load(Ordering::Acquire));
-        now.saturating_sub(last) >= LOG_INTERVAL
+        !is_within(now, last, LOG_INTERVAL)
             && self.logged.compare_exchange(last, now, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 

@@ -108,8 +108,6 @@ impl BlockStore {
         let block_bytes = stored.cinfo.block_bytes;
         let claimed = stored.stored_bytes();
         let recorded = stored.cinfo.accesses.last().map_or(0, |last| last.detached.max(last.attached));
-        // The clock may have been set back.
-        let recorded = if recorded > now { 0 } else { recorded };
         let state = StoreState {
             claimed,
             stored,
@@ -328,7 +326,9 @@ impl BlockStore {
         }
         let (last, has_blocks) = {
             let state = self.state();
-            let accesses = state.has_new_accesses && now.saturating_sub(claiming.recorded) >= ACCESS_INTERVAL;
+            let since = now.saturating_sub(claiming.recorded);
+            // The clock may have been set back.
+            let accesses = state.has_new_accesses && !(0..ACCESS_INTERVAL).contains(&since);
             if state.unclaimed.is_empty() && !state.has_new_claims && !accesses {
                 return Ok(());
             }

@@ -264,6 +264,9 @@ fn accesses_are_recorded_with_the_blocks_or_after_a_minute() {
     assert_eq!(recorded().opens, 2);
     store.flush(NOW + 60).unwrap();
     assert_eq!((recorded().opens, recorded().accesses.len()), (4, 2));
+    store.record_access(access, NOW - 1_000);
+    store.flush(NOW - 1_000).unwrap();
+    assert_eq!(recorded().opens, 6, "the clock was set back");
 }
 
 /// Writes, damages, replaces and removes versions of a file. Ends with the first error.

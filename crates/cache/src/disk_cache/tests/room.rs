@@ -280,3 +280,18 @@ async fn what_an_old_version_still_writes_is_not_counted() {
     old.0.count_stored(3);
     assert_eq!(cache.bytes(), 2 * BLOCK);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_set_back_does_not_prolong_a_pause() {
+    let world = World::new();
+    let cache = world.start(settings());
+    world.put("/f", 5 * BLOCK);
+    let reader = world.open(&cache, "/f").await.unwrap();
+    world.disk.fail("write", Errno::IO);
+    world.check_read(&reader, 0, BLOCK).await.unwrap();
+    world.settle_stores(&cache).await;
+    assert!(cache.shared.has_failed() && !cache.shared.may_log());
+    world.set_clock_back(86_400);
+    cache.make_room().await;
+    assert!(cache.shared.may_store() && !cache.shared.has_failed() && cache.shared.may_log());
+}
