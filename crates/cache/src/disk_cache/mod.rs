@@ -89,7 +89,7 @@ impl<O: CacheOrigin> DiskCache<O> {
         remove_temporary_files(&*disk)?;
         let usage = disk.usage()?;
         let writes = Pool::new("cache-write", WRITE_THREADS);
-        let context = Arc::new(StoreContext::new(disk, settings.block_bytes));
+        let context = Arc::new(StoreContext::new(disk, settings.block_bytes).closing_on(writes.clone()));
         let shared = Arc::new(CacheShared::new(
             runtime,
             context,
@@ -228,12 +228,16 @@ impl<O: CacheOrigin> DiskCache<O> {
         let mut open = slot.lock().await;
         if let Some(file) = open.take() {
             self.retire(&file, is_suspect).await;
-            return;
+        } else {
+            let bytes = self.shared.index.remove(key);
+            match self.remove_stored(key).await {
+                Some(true) => {}
+                Some(false) => return,
+                None => return self.shared.index.put_again(key, bytes),
+            }
         }
-        let bytes = self.shared.index.remove(key);
-        if self.remove_stored(key).await.is_none() {
-            self.shared.index.put_again(key, bytes);
-        }
+        let (context, of) = (self.shared.context.clone(), key.clone());
+        self.shared.on_disk(move || context.remove_empty_directories(&of)).await;
     }
 
     /// Removes the files of a key that is not open. The caller has its slot. Returns whether there were any; `None` if
@@ -271,17 +275,21 @@ impl<O: CacheOrigin> DiskCache<O> {
                 closing.store.record_access(closing.take_access(), closing.shared.now());
                 closing.flush().ok();
                 let claimed = closing.store.claimed_bytes();
-                // Without a claim, the data is of no use.
-                if claimed == 0 && closing.store.remove().is_ok() { 0 } else { claimed }
+                if claimed == 0
+                    && let Ok(was_there) = closing.store.remove()
+                {
+                    // Without a claim, the data was of no use.
+                    if was_there {
+                        closing.shared.context.remove_empty_directories(&closing.key);
+                    }
+                    return 0;
+                }
+                claimed
             });
             let claimed = closed.await.unwrap_or(0);
             *open = None;
             match claimed {
-                0 => {
-                    cache.shared.index.remove(&file.key);
-                    let (context, key) = (cache.shared.context.clone(), file.key.clone());
-                    cache.shared.on_disk(move || context.remove_empty_directories(&key)).await;
-                }
+                0 => drop(cache.shared.index.remove(&file.key)),
                 bytes => cache.shared.index.set(&file.key, bytes),
             }
         });

@@ -51,7 +51,7 @@ pub(super) struct CacheShared {
 }
 
 /// Reports whether an error is about the disk. All others are about one file, whose name a client has chosen.
-fn is_about_disk(error: &io::Error) -> bool {
+pub(super) fn is_about_disk(error: &io::Error) -> bool {
     let disk = [Errno::DQUOT, Errno::IO, Errno::NODEV, Errno::NOSPC, Errno::ROFS, Errno::STALE];
     Errno::from_io_error(error).is_some_and(|errno| disk.contains(&errno))
 }

@@ -1,6 +1,7 @@
 //! The work of a [`CachedFile`]: requests at the origin as tasks, and calls of the disk as jobs of a pool.
 
 use super::cached_file::{CachedFile, FileWork};
+use super::shared::is_about_disk;
 use super::{CacheOrigin, CacheReadError};
 use crate::{FetchId, OriginVersion};
 use base::Owner;
@@ -135,6 +136,10 @@ impl<O: CacheOrigin> CachedFile<O> {
                 && file.may_store()
             {
                 file.shared.note_disk_failure(&file.key, error);
+                if !is_about_disk(error) {
+                    // Something else has its place now.
+                    file.retire(false);
+                }
             }
             file.stored(fetch, block, written.is_ok());
             if file.store.unclaimed_bytes() >= FLUSH_BYTES && !file.is_flushing.swap(true, Ordering::AcqRel) {

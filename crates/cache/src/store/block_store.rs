@@ -12,7 +12,7 @@ use digest::{Algorithm, RunningChecksum, crc32c};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use thiserror::Error;
 
 /// Maximum number of bytes that are read at once.
@@ -38,7 +38,7 @@ pub type DamagedBlocks = Vec<u64>;
 pub struct BlockStore {
     context: Arc<StoreContext>,
     key: CacheKey,
-    data: Arc<dyn CacheDiskFile>,
+    data: OnceLock<Arc<dyn CacheDiskFile>>,
     version: OriginVersion,
     block_bytes: u64,
     state: Mutex<StoreState>,
@@ -76,6 +76,14 @@ impl StoreState {
     }
 }
 
+impl Drop for BlockStore {
+    fn drop(&mut self) {
+        if let Some(data) = self.data.take() {
+            self.context.close(data);
+        }
+    }
+}
+
 impl BlockStore {
     /// Opens the stored blocks of a version, and removes those of another version. The caller has no other
     /// store of this key, or has detached it.
@@ -86,24 +94,28 @@ impl BlockStore {
         now: i64,
     ) -> Result<Self, StoreError> {
         let state = context.load(key)?;
-        let data = found(context.disk.open(key.data()))?;
+        let data = match found(context.disk.open(key.data())) {
+            // An empty directory is what is left of removed files.
+            Err(StoreError::Foreign) if context.disk.remove_directory(key.data()).is_ok() => None,
+            other => other?,
+        };
         let (stored, data) = match (state, data) {
             (Some(DecodedState::Foreign), _) => return Err(StoreError::Foreign),
             (Some(DecodedState::Valid(state)), Some(data))
                 if state.is_of(&version) && data.status()?.size >= state.stored_end() =>
             {
-                (StoredState { version: Some(version), ..*state }, data)
+                (StoredState { version: Some(version), ..*state }, OnceLock::from(data))
             }
             (Some(_), data) => {
                 context.unlink(key, data.is_some(), true)?;
-                Self::create(context, key, version, now)?
+                (Self::new_state(context, version, now)?, OnceLock::new())
             }
             (None, Some(data)) if is_unclaimed(&*data)? => {
                 context.unlink(key, true, false)?;
-                Self::create(context, key, version, now)?
+                (Self::new_state(context, version, now)?, OnceLock::new())
             }
             (None, Some(_)) => return Err(StoreError::Foreign),
-            (None, None) => Self::create(context, key, version, now)?,
+            (None, None) => (Self::new_state(context, version, now)?, OnceLock::new()),
         };
         let block_bytes = stored.cinfo.block_bytes;
         let claimed = stored.stored_bytes();
@@ -128,25 +140,38 @@ impl BlockStore {
         })
     }
 
-    /// Creates the data file. The state file follows with the first flush.
-    fn create(
-        context: &Arc<StoreContext>,
-        key: &CacheKey,
+    /// Returns the state of a file of which nothing is stored.
+    fn new_state(
+        context: &StoreContext,
         version: OriginVersion,
         now: i64,
-    ) -> Result<(StoredState, Arc<dyn CacheDiskFile>), StoreError> {
+    ) -> Result<StoredState, StoreError> {
         let block_bytes = block_bytes_for(version.size, context.block_bytes);
-        let state = StoredState::new(version, block_bytes, now).ok_or(StoreError::Foreign)?;
-        let data = context.create_data(key)?;
+        StoredState::new(version, block_bytes, now).ok_or(StoreError::Foreign)
+    }
+
+    /// Creates the data file before the first block is written, unless the files of this store were removed. The state
+    /// file follows with the first flush.
+    fn create_data(&self) -> io::Result<()> {
+        let claiming = self.claiming();
+        if claiming.is_removed {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        if self.data.get().is_some() {
+            return Ok(());
+        }
+        let data = self.context.create_data(&self.key)?;
         if data.set_attribute(DATA_ATTRIBUTE, b"1").is_err() {
             // Without attributes, the state file is what identifies the data.
-            let written = context.replace_state(key, &state.encode(), version.size);
-            if let Err(error) = written {
-                context.disk.remove(key.data()).ok();
-                return Err(error.into());
+            let content = self.state().stored.encode();
+            if let Err(error) = self.context.replace_state(&self.key, &content, self.version.size) {
+                self.context.disk.remove(self.key.data()).ok();
+                return Err(error);
             }
         }
-        Ok((state, data))
+        // Only this function sets it.
+        self.data.set(data).ok();
+        Ok(())
     }
 
     fn state(&self) -> MutexGuard<'_, StoreState> {
@@ -155,6 +180,11 @@ impl BlockStore {
 
     fn claiming(&self) -> MutexGuard<'_, Claiming> {
         self.claiming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the data file.
+    fn data(&self) -> io::Result<&dyn CacheDiskFile> {
+        self.data.get().map(|data| &**data).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Returns the version of the file.
@@ -223,7 +253,7 @@ impl BlockStore {
             return Ok(false);
         };
         if bytes.start == at && bytes.end - bytes.start == part.len() as u64 {
-            let is_whole = self.data.read_at(at, part)? == part.len();
+            let is_whole = self.data()?.read_at(at, part)? == part.len();
             return Ok(is_whole && self.has_checksum(block, expected, crc32c(part)));
         }
         let mut running = RunningChecksum::new(Algorithm::Crc32c);
@@ -231,7 +261,7 @@ impl BlockStore {
         while from < bytes.end {
             let length = (bytes.end - from).min(PIECE_BYTES) as usize;
             piece.resize(length, 0);
-            if self.data.read_at(from, piece)? != length {
+            if self.data()?.read_at(from, piece)? != length {
                 return Ok(false);
             }
             running.update(piece);
@@ -286,7 +316,10 @@ impl BlockStore {
         if self.state().dropped.contains(&block) {
             self.flush(now)?;
         }
-        self.data.write_at(bytes.start, content)?;
+        if self.data.get().is_none() {
+            self.create_data()?;
+        }
+        self.data()?.write_at(bytes.start, content)?;
         let mut state = self.state();
         state.writes += 1;
         let number = state.writes;
@@ -328,13 +361,15 @@ impl BlockStore {
             let state = self.state();
             let since = now.saturating_sub(claiming.recorded);
             // The clock may have been set back.
-            let accesses = state.has_new_accesses && !(0..ACCESS_INTERVAL).contains(&since);
+            let is_due = !(0..ACCESS_INTERVAL).contains(&since);
+            // Of a file of which nothing is stored, nothing is recorded.
+            let accesses = is_due && state.has_new_accesses && state.stored.cinfo.blocks.present() > 0;
             if state.unclaimed.is_empty() && !state.has_new_claims && !accesses {
                 return Ok(());
             }
             (state.writes, !state.unclaimed.is_empty())
         };
-        if has_blocks && let Err(error) = self.data.sync() {
+        if has_blocks && let Err(error) = self.data().and_then(|data| data.sync()) {
             // The kernel may have dropped what it could not write, and a later sync would not report it.
             self.state().unclaimed.retain(|_, number| *number > last);
             return Err(error);
@@ -375,21 +410,27 @@ impl BlockStore {
         replaced
     }
 
-    /// Removes the files of this store. Readers that have it open can still read what is stored.
+    /// Removes the files of this store. Readers that have it open can still read what is stored. Returns whether there
+    /// were any.
     ///
     /// # Errors
     /// Errors of the disk.
-    pub fn remove(&self) -> io::Result<()> {
+    pub fn remove(&self) -> io::Result<bool> {
         let mut claiming = self.claiming();
         if claiming.is_removed {
-            return Ok(());
+            return Ok(false);
         }
         claiming.is_removed = true;
+        if self.data.get().is_none() {
+            // What is there now is not of this store.
+            return Ok(false);
+        }
         let exists = |path| match self.context.disk.open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             other => other.is_ok(),
         };
         let (has_data, has_state) = (exists(self.key.data()), exists(&self.key.state()));
-        self.context.unlink(&self.key, has_data, has_state)
+        self.context.unlink(&self.key, has_data, has_state)?;
+        Ok(has_data || has_state)
     }
 }

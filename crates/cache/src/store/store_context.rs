@@ -3,12 +3,13 @@
 use super::cache_key::OWN_DIRECTORY;
 use super::state_file::{DecodedState, STATE_BYTES_MAX};
 use super::{CacheDisk, CacheDiskFile, CacheKey, StoreError, StoredState};
-use base::LogicalPath;
+use base::{LogicalPath, Owner};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use storage::Pool;
 
 /// The attribute with the size of the file, which XRootD reads.
 const SIZE_ATTRIBUTE: &str = "user.pfc.fsize";
@@ -24,6 +25,8 @@ pub(crate) struct StoreContext {
     pub(crate) disk: Arc<dyn CacheDisk>,
     /// Size of the blocks of new files.
     pub(crate) block_bytes: u64,
+    /// The threads that close data files.
+    closing: Option<Arc<Pool>>,
     next_name: AtomicU64,
     unsynced: Mutex<UnsyncedDirectories>,
 }
@@ -40,7 +43,19 @@ struct UnsyncedDirectories {
 impl StoreContext {
     pub(crate) fn new(disk: Arc<dyn CacheDisk>, block_bytes: u64) -> Self {
         let (next_name, unsynced) = (AtomicU64::new(0), Mutex::default());
-        Self { disk, block_bytes, next_name, unsynced }
+        Self { disk, block_bytes, closing: None, next_name, unsynced }
+    }
+
+    /// Lets a pool close data files, because the last close of a removed file frees its space, which takes long.
+    pub(crate) fn closing_on(self, pool: Arc<Pool>) -> Self {
+        Self { closing: Some(pool), ..self }
+    }
+
+    /// Closes a data file.
+    pub(super) fn close(&self, data: Arc<dyn CacheDiskFile>) {
+        if let Some(pool) = &self.closing {
+            pool.run_surely(Owner::SERVER, Box::new(move || drop(data)));
+        }
     }
 
     fn unsynced(&self) -> MutexGuard<'_, UnsyncedDirectories> {
@@ -132,9 +147,8 @@ impl StoreContext {
         }
         if has_state {
             self.disk.remove(&key.state())?;
-            self.note_removal(key.directory())?;
         }
-        Ok(())
+        self.note_removal(key.directory())
     }
 
     /// Records that names in a directory may come back after a power cut.

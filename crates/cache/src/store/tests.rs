@@ -160,6 +160,8 @@ fn halves_are_never_an_empty_or_complete_file() {
     write(&open(&context(&disk), ONE).unwrap(), 2).unwrap();
     assert_eq!(disk.get(&key().state()), None);
     assert_eq!(stored(&open(&context(&disk), ONE).unwrap()), []);
+    assert_eq!(disk.names(), []);
+    write(&open(&context(&disk), ONE).unwrap(), 2).unwrap();
     assert!(context(&disk).remove(&key()).unwrap() && disk.names().is_empty());
     // An empty state, as XRootD creates it first.
     disk.put(&key().state(), b"");

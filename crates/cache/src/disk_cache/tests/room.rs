@@ -129,12 +129,13 @@ async fn only_errors_of_the_disk_stop_all_storing() {
     let of_names = [Errno::ACCESS, Errno::PERM, Errno::NAMETOOLONG, Errno::FBIG, Errno::NXIO, Errno::NOENT];
     for error in of_names {
         world.disk.fail("create", error);
-        assert!(world.open(&cache, "/f").await.is_none(), "{error:?}");
+        read_all(&world, &cache, "/f", BLOCK).await;
         assert!(cache.shared.may_store(), "{error:?}");
+        assert_eq!(cache.files(), 0, "{error:?}");
     }
     for error in [Errno::NOSPC, Errno::DQUOT, Errno::IO, Errno::ROFS] {
         world.disk.fail("create", error);
-        assert!(world.open(&cache, "/f").await.is_none(), "{error:?}");
+        read_all(&world, &cache, "/f", BLOCK).await;
         assert!(!cache.shared.may_store(), "{error:?}");
         world.pass_time();
         cache.make_room().await;
@@ -191,6 +192,7 @@ async fn a_removal_of_many_files_waits_for_no_sync() {
     let gone = gone.find(|name| !names.contains(&path(name))).unwrap();
     let reader = world.open(&cache, &gone).await.unwrap();
     world.check_read(&reader, 0, BLOCK).await.unwrap();
+    world.settle_stores(&cache).await;
     assert_eq!(world.disk.count("sync_directory"), before + 1);
 }
 
@@ -294,4 +296,80 @@ async fn a_clock_that_is_set_back_does_not_prolong_a_pause() {
     world.set_clock_back(86_400);
     cache.make_room().await;
     assert!(cache.shared.may_store() && !cache.shared.has_failed() && cache.shared.may_log());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_are_closed_by_threads_of_the_disk() {
+    let world = World::new();
+    let cache = world.start(settings());
+    world.put("/f", 5 * BLOCK);
+    world.disk.take_closers();
+    let reader = world.open(&cache, "/f").await.unwrap();
+    world.check_read(&reader, 0, 5 * BLOCK).await.unwrap();
+    world.settle_stores(&cache).await;
+    // A file that was removed is freed by its last close.
+    cache.change_name(&path("/f")).made().await;
+    let before = world.disk.open_files();
+    drop(reader);
+    world.until(|| world.disk.open_files() < before).await;
+    read_all(&world, &cache, "/f", 5 * BLOCK).await;
+    world.until(|| world.disk.open_files() == 1).await;
+    let closers = world.disk.take_closers();
+    assert!(closers.iter().all(|name| name.starts_with("cache-")), "{closers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_without_a_read_leaves_the_disk_alone() {
+    let world = World::new();
+    let cache = world.start(settings());
+    let changes = || {
+        let calls = ["create", "remove", "rename", "sync", "sync_directory", "write"];
+        calls.map(|call| world.disk.count(call))
+    };
+    world.put("/d/f", 5 * BLOCK);
+    let before = changes();
+    for _ in 0..5 {
+        drop(world.open(&cache, "/d/f").await.unwrap());
+        world.settle(&cache).await;
+    }
+    assert_eq!((changes(), cache.files(), cache.bytes()), (before, 0, 0));
+    // What somebody puts there meanwhile is not touched.
+    let reader = world.open(&cache, "/d/f").await.unwrap();
+    world.disk.put(&path("/d/f"), b"precious");
+    for _ in 0..3 {
+        world.check_read(&reader, 0, 2 * BLOCK).await.unwrap();
+        world.settle_stores(&cache).await;
+    }
+    let fetched = world.fetched();
+    world.check_read(&reader, 7, 16).await.unwrap();
+    assert_eq!(world.fetched() - fetched, 16, "only what is needed, because nothing can be stored");
+    drop(reader);
+    world.settle(&cache).await;
+    assert_eq!((world.disk.get(&path("/d/f")).as_deref(), cache.files()), (Some(&b"precious"[..]), 0));
+    assert!(cache.shared.may_store());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removed_file_leaves_no_directory_in_the_way() {
+    let world = World::new();
+    let cache = world.start(settings());
+    world.put("/a/b/f", BLOCK);
+    world.put("/a/g", BLOCK);
+    read_all(&world, &cache, "/a/b/f", BLOCK).await;
+    read_all(&world, &cache, "/a/g", BLOCK).await;
+    cache.change_name(&path("/a/b/f")).made().await;
+    let directories =
+        || world.disk.directories().iter().map(|path| path.text().into_owned()).collect::<Vec<_>>();
+    assert_eq!(directories(), ["/.scalla-cache", "/.scalla-cache/new", "/a"]);
+    cache.change_content(&path("/a/g")).made().await;
+    assert_eq!(directories(), ["/.scalla-cache", "/.scalla-cache/new"]);
+    // An empty directory that was left by somebody else, and one with a file.
+    for name in ["/empty", "/full"] {
+        world.disk.put_directory(&path(name));
+        world.put(name, BLOCK);
+    }
+    world.disk.put(&path("/full/x"), b"precious");
+    assert!(world.open(&cache, "/full").await.is_none());
+    read_all(&world, &cache, "/empty", BLOCK).await;
+    assert!(read_all(&world, &cache, "/empty", BLOCK).await);
 }
