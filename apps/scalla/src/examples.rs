@@ -4,7 +4,7 @@ use clap::Command;
 
 /// The name of a command, after that of its parent, and its examples. Each is one line with a
 /// description after `#`.
-const EXAMPLES: [(&str, &[&str]); 105] = [
+const EXAMPLES: [(&str, &[&str]); 108] = [
     (
         "scalla",
         &[
@@ -180,7 +180,10 @@ const EXAMPLES: [(&str, &[&str]); 105] = [
     ("admin unfinished", &["scalla admin unfinished list"]),
     ("admin unfinished list", &["scalla admin unfinished list", "scalla admin unfinished list /set"]),
     ("admin unfinished clear", &["scalla admin unfinished clear /set/run7.root"]),
-    ("cache", &["scalla cache simulate --sample analysis"]),
+    ("cache", &["scalla cache status /cache", "scalla cache simulate --sample analysis"]),
+    ("cache status", &["scalla cache status /cache", "scalla cache status /cache --json"]),
+    ("cache evict", &["scalla cache evict /cache /data/run7.root", "scalla cache evict /cache /data/old"]),
+    ("cache verify", &["scalla cache verify /cache", "scalla cache verify /cache /data/run7.root --json"]),
     (
         "cache simulate",
         &[

@@ -3,6 +3,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `cinfo` | [`Cinfo`]: the file beside each cached file, with its blocks and accesses |
+//! | `cache_tree` | [`CacheTree`]: the files of a cache on disk, for tools |
 //! | `block_map` | [`BlockMap`]: the blocks of a file that are in the cache |
 //! | `disk_cache` | [`DiskCache`]: the cache of a server |
 //! | `eviction` | [`EvictionPolicy`]: the order in which a full cache removes its units |
@@ -11,6 +12,7 @@
 //! | `simulation` | [`SimulatedCache`]: hit rates for recorded requests |
 
 mod block_map;
+mod cache_tree;
 mod cinfo;
 mod disk_cache;
 mod eviction;
@@ -19,10 +21,11 @@ mod simulation;
 mod store;
 
 pub use block_map::BlockMap;
+pub use cache_tree::{CacheTree, CacheTreeLock, FileVerification, VerifiedBlocks};
 pub use cinfo::{CINFO_BYTES_MAX, CacheAccess, CacheChecks, Cinfo, CinfoError, CinfoVersion};
 pub use disk_cache::{
-    CacheChange, CacheClock, CacheLimits, CacheOrigin, CacheRead, CacheReadError, CacheReader,
-    CacheStartError, DiskCache, DiskCacheSettings, DiskShare, OpenTicket,
+    CacheChange, CacheClock, CacheEviction, CacheLimits, CacheOrigin, CacheRead, CacheReadError, CacheReader,
+    CacheStartError, DiskCache, DiskCacheSettings, DiskCacheStatus, DiskShare, OpenTicket,
 };
 pub use eviction::{EvictionPolicy, LruPolicy, S3FifoPolicy};
 pub use fill::{FetchId, FileFill, FillAction, ReadId, ReadPattern, ReaderId};
@@ -31,6 +34,6 @@ pub use simulation::{
     TraceRequest, TraceSize,
 };
 pub use store::{
-    BlockStore, CacheDisk, CacheDiskEntries, CacheDiskFile, CacheKey, DamagedBlocks, OriginVersion,
-    StoreError, VERSION_AGE_MIN, open_disk,
+    BlockStore, CacheDirectory, CacheDisk, CacheDiskEntries, CacheDiskFile, CacheKey, CachedFileStatus,
+    DamagedBlocks, OriginVersion, StoreError, VERSION_AGE_MIN, open_disk,
 };

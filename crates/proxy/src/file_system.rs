@@ -19,11 +19,12 @@ use crate::settings::ProxyConfig;
 use crate::status::{brief_stat, file_stat};
 use crate::threads::ProxyThreads;
 use base::{ClientHost, Error, ErrorKind, LogicalPath};
-use cache::CacheKey;
+use cache::{CacheEviction, CacheKey, DiskCacheStatus};
 use client::xroot::codes::QueryType;
 use client::xroot::flags::OpenOptions;
 use client::{Client, FileSystem as RemoteFiles, OpenWith, SpaceInfo, Url};
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::{
@@ -133,6 +134,20 @@ impl ProxyFiles {
         let config = Arc::new(config);
         let origins = OriginTable::new(config.clone(), threads.handle().clone());
         Ok(Arc::new(Self { config, origins, prepare_ids, cache, threads }))
+    }
+
+    /// Returns the directory and the state of the disk cache; `None` if there is none.
+    pub fn cache_status(&self) -> Option<(&Path, DiskCacheStatus)> {
+        let (config, cache) = self.config.cache.as_ref().zip(self.cache.as_ref())?;
+        Some((config.directory.as_path(), cache.status()))
+    }
+
+    /// Removes cached files at and below a path that nobody has open, for an administrator. Without a disk cache,
+    /// `done` is not called.
+    pub fn evict(&self, path: LogicalPath, done: impl FnOnce(CacheEviction) + Send + 'static) {
+        if let Some(cache) = self.cache.clone() {
+            self.threads.handle().spawn(async move { done(cache.evict(&path).await) });
+        }
     }
 
     /// Returns the path at its origin.

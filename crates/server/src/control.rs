@@ -7,6 +7,7 @@
 //! | SIGHUP | reopens the log and reloads the configuration |
 //! | SIGPIPE | none: a write to a closed socket is an error of that write |
 
+mod cache_orders;
 mod repairs;
 mod residency_orders;
 
@@ -211,6 +212,9 @@ impl ControlLoop {
             let residency = self.running.transfers.as_ref();
             return residency_orders::answer(residency, self.running.logical(), call);
         }
+        if cache_orders::is_about_cache(&call.request) {
+            return cache_orders::answer(self.running.proxy.as_deref(), call);
+        }
         let response = match call.request {
             AdminRequest::Status {} => AdminResponse::Status(Box::new(self.status())),
             AdminRequest::LogLevel { levels: None } => self.levels(),
@@ -233,7 +237,9 @@ impl ControlLoop {
             | AdminRequest::Transfer { .. }
             | AdminRequest::Release { .. }
             | AdminRequest::Purge {}
-            | AdminRequest::PurgePreview { .. } => AdminResponse::failed("an order about files"),
+            | AdminRequest::PurgePreview { .. }
+            | AdminRequest::CacheStatus {}
+            | AdminRequest::EvictCached { .. } => AdminResponse::failed("an order about files"),
             AdminRequest::ClusterStatus {} => self.cluster_status(),
             AdminRequest::ClusterOrder { order, node } => self.cluster_order(order, node),
             AdminRequest::Drain {} => {

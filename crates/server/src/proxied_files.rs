@@ -13,7 +13,7 @@ use proxy::{PrepareIds, ProxyCacheConfig, ProxyConfig, ProxyExport, ProxyFiles};
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
-use vfs::{Caller, FileSystem};
+use vfs::Caller;
 
 /// Divisor of the limit of descriptors for the connections to the fixed origin, and for those to origins that
 /// clients name. The rest is for clients.
@@ -36,7 +36,7 @@ impl PrepareIds for ProxyPrepares {
 }
 
 /// Returns the files of the origins, if this server is a proxy.
-pub(crate) fn files(effective: &Effective, port: u16) -> Result<Option<Arc<dyn FileSystem>>, StartError> {
+pub(crate) fn files(effective: &Effective, port: u16) -> Result<Option<Arc<ProxyFiles>>, StartError> {
     if !*effective.proxy.enabled {
         return Ok(None);
     }

@@ -54,6 +54,8 @@ pub struct RunningServer {
     /// The files that are served; `None` for a redirector.
     logical: Option<Arc<Logical>>,
     pub(crate) transfers: Option<purging::ServerResidency>,
+    /// The files of origins; `None` if this server is no proxy.
+    pub(crate) proxy: Option<Arc<proxy::ProxyFiles>>,
     /// The node of the cluster; `None` for a server that stands alone.
     cluster: Option<ClusterThread>,
     /// The authorization rules; `None` if all clients may do everything.
@@ -170,8 +172,8 @@ impl RunningServer {
         let renewed = |loaded| ServerAuthorization::start(loaded, effective, &supervisor);
         let authorization = authorization.map(renewed).transpose()?;
         let forwarding = cluster.as_ref().map(|settings| settings.forwarding).unwrap_or_default();
-        let origins = proxied_files::files(effective, address.port())?;
-        let has_files = origins.is_none() && !role.is_some_and(|role| role.redirects());
+        let proxy = proxied_files::files(effective, address.port())?;
+        let has_files = proxy.is_none() && !role.is_some_and(|role| role.redirects());
         let logical = |users| logical(effective, address.port(), users, wrap);
         let logical = has_files.then(|| logical(multi_user::is_enabled(effective))).transpose()?;
         let begin = |logical: &Arc<Logical>| begin_serving(logical, effective, &supervisor);
@@ -186,6 +188,7 @@ impl RunningServer {
         let cluster = cluster.map(start).transpose()?;
         let staged = logical.as_ref().map(|logical| purging::start(logical, effective, &supervisor));
         let (own, transfers) = staged.transpose()?.unzip();
+        let origins = proxy.clone().map(|files| files as Arc<dyn vfs::FileSystem>);
         let files = served_files(effective, address.port(), own.or(origins), cluster.as_ref(), forwarding)?;
         let files = guarded_files(files, effective, authorization.as_ref(), role, forwarding);
         let loops = Arc::new(start_loops(effective, &supervisor).map_err(system("threads"))?);
@@ -211,6 +214,7 @@ impl RunningServer {
             doorkeeper,
             logical,
             transfers: transfers.flatten(),
+            proxy,
             cluster,
             authorization,
             xroot,

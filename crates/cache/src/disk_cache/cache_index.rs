@@ -80,6 +80,11 @@ impl CacheIndex {
         self.lock().removed = is_searching.then(HashSet::new);
     }
 
+    /// Reports whether the disk is being searched.
+    pub(super) fn is_searching(&self) -> bool {
+        self.lock().removed.is_some()
+    }
+
     /// Adds a file that was found on disk, unless it is known or was removed during the search.
     pub(super) fn found(&self, key: &CacheKey, bytes: u64) {
         let mut state = self.lock();
@@ -152,8 +157,12 @@ impl CacheIndex {
     /// Returns the files at and below a path, at most this number.
     pub(super) fn within(&self, path: &LogicalPath, most: usize) -> Vec<CacheKey> {
         let state = self.lock();
-        let Some(first) = CacheKey::new(path) else { return Vec::new() };
-        let later = state.files.range::<CacheKey, _>((Bound::Included(&first), Bound::Unbounded));
+        let first = match CacheKey::new(path) {
+            Some(first) => Bound::Included(first),
+            None if path.is_root() => Bound::Unbounded,
+            None => return Vec::new(),
+        };
+        let later = state.files.range::<CacheKey, _>((first, Bound::Unbounded));
         // Names like `/a-b` and `/a.b` are between `/a` and `/a/b`.
         let prefix = path.as_bytes();
         let near = later.take_while(|(key, _)| key.data().as_bytes().starts_with(prefix)).map(|(key, _)| key);
@@ -291,5 +300,6 @@ mod tests {
         assert_eq!(within("/a", 9), ["/a", "/a/x", "/a/y/z"]);
         assert_eq!(within("/a", 2), ["/a", "/a/x"]);
         assert_eq!(within("/c", 9), [""; 0]);
+        assert_eq!(within("/", 9).len(), 6);
     }
 }

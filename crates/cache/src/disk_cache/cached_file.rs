@@ -302,6 +302,7 @@ impl<O: CacheOrigin> CachedFile<O> {
         let is_complete = result.is_ok();
         match result {
             Ok(content) => {
+                self.shared.counters.bytes_bypassed.add(content.len() as u64);
                 state.access.bytes_bypassed = added(state.access.bytes_bypassed, content.len() as u64);
                 state.give(read, bytes.start, content);
             }
@@ -393,6 +394,7 @@ impl<O: CacheOrigin> CachedFile<O> {
         for action in actions {
             match action {
                 FillAction::Fetch { fetch, reader, bytes } => {
+                    self.shared.counters.bytes_missed.add(bytes.end - bytes.start);
                     state.access.bytes_missed = added(state.access.bytes_missed, bytes.end - bytes.start);
                     state.fetched.insert(fetch, (bytes.start, Bytes::new()));
                     work.push(match state.readers.get(&reader) {
@@ -405,6 +407,7 @@ impl<O: CacheOrigin> CachedFile<O> {
                     work.push(FileWork::Bypass { read, origin, bytes });
                 }
                 FillAction::ReadStored { read, bytes } => {
+                    self.shared.counters.bytes_hit.add(bytes.end - bytes.start);
                     state.access.bytes_hit = added(state.access.bytes_hit, bytes.end - bytes.start);
                     let owner = state.reader_of(read).map_or(Owner::SERVER, |reader| reader.owner);
                     work.push(FileWork::ReadStored { read, owner, bytes });

@@ -5,6 +5,7 @@
 //! | `cache_index` | `CacheIndex`: the files on disk with their sizes, and the order of their removal |
 //! | `cached_file` | `CachedFile`: one version of a file that readers have open |
 //! | `changes` | [`CacheChange`], [`OpenTicket`]: changes of files through this server |
+//! | `counters` | [`DiskCacheStatus`]: the state of the cache, and what it has done |
 //! | `fetch_memory` | `FetchMemory`: the limit of the memory of fetches |
 //! | `origin` | [`CacheOrigin`]: the source of a cached file |
 //! | `reader` | [`CacheReader`]: a reader of a cached file |
@@ -20,6 +21,7 @@
 mod cache_index;
 mod cached_file;
 mod changes;
+mod counters;
 mod fetch_memory;
 mod origin;
 mod reader;
@@ -34,6 +36,7 @@ mod work;
 mod tests;
 
 pub use changes::{CacheChange, OpenTicket};
+pub use counters::DiskCacheStatus;
 pub use origin::{CacheOrigin, CacheReadError};
 pub use reader::{CacheRead, CacheReader};
 pub use settings::{CacheLimits, CacheStartError, DiskCacheSettings, DiskShare};
@@ -64,6 +67,17 @@ const RENAMED_FILES_MAX: usize = 4096;
 
 /// Time that opens and changes wait for the disk.
 const DISK_TIME: Duration = Duration::from_secs(5);
+
+/// The result of a removal by an administrator, in numbers of files.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct CacheEviction {
+    /// Removed.
+    pub removed: u64,
+    /// They stay, because clients have them open.
+    pub in_use: u64,
+    /// They stay, because the disk has failed.
+    pub failed: u64,
+}
 
 /// A disk cache in front of origins of one kind.
 pub struct DiskCache<O: CacheOrigin> {
@@ -123,6 +137,19 @@ impl<O: CacheOrigin> DiskCache<O> {
     /// Opens a version of a file that a reader of this session has open at its origin. `None` if it cannot be cached now; the
     /// reader uses the origin then.
     pub async fn open(
+        self: &Arc<Self>,
+        key: &CacheKey,
+        ticket: OpenTicket,
+        version: OriginVersion,
+        (origin, owner): (Arc<O>, Owner),
+    ) -> Option<CacheReader<O>> {
+        let reader = self.open_within_time(key, ticket, version, (origin, owner)).await;
+        let counters = &self.shared.counters;
+        if reader.is_some() { &counters.opens } else { &counters.uncached_opens }.add(1);
+        reader
+    }
+
+    async fn open_within_time(
         self: &Arc<Self>,
         key: &CacheKey,
         ticket: OpenTicket,
@@ -236,6 +263,11 @@ impl<O: CacheOrigin> DiskCache<O> {
                 None => return self.shared.index.put_again(key, bytes),
             }
         }
+        self.remove_empty_directories(key).await;
+    }
+
+    /// Removes the directories of a file that has gone, as far as they are empty.
+    async fn remove_empty_directories(&self, key: &CacheKey) {
         let (context, of) = (self.shared.context.clone(), key.clone());
         self.shared.on_disk(move || context.remove_empty_directories(&of)).await;
     }
@@ -295,6 +327,57 @@ impl<O: CacheOrigin> DiskCache<O> {
         });
     }
 
+    /// Returns the state of the cache, and what it has done.
+    #[must_use]
+    pub fn status(&self) -> DiskCacheStatus {
+        let (shared, counters) = (&self.shared, &self.shared.counters);
+        DiskCacheStatus {
+            files: shared.index.len() as u64,
+            bytes: shared.index.bytes(),
+            is_known: !shared.index.is_searching(),
+            open_files: self.table.len() as u64,
+            memory: shared.memory.used(),
+            is_paused: !shared.may_store(),
+            opens: counters.opens.get(),
+            uncached_opens: counters.uncached_opens.get(),
+            bytes_hit: counters.bytes_hit.get(),
+            bytes_missed: counters.bytes_missed.get(),
+            bytes_bypassed: counters.bytes_bypassed.get(),
+            bytes_stored: shared.stored(),
+            damaged_blocks: counters.damaged_blocks.get(),
+            evicted_files: counters.evicted_files.get(),
+            evicted_bytes: counters.evicted_bytes.get(),
+        }
+    }
+
+    /// Removes the cached files at and below a path that nobody has open, for an administrator.
+    pub async fn evict(&self, path: &LogicalPath) -> CacheEviction {
+        let (mut result, path) = (CacheEviction::default(), path.without_slash());
+        let mut keys: Vec<CacheKey> = CacheKey::new(&path).into_iter().collect();
+        keys.extend(self.shared.index.within(&path, usize::MAX));
+        keys.dedup();
+        for key in keys {
+            let slot = self.table.slot(&key);
+            let Some(_closed) = slot.lock_closed() else {
+                result.in_use += 1;
+                continue;
+            };
+            let bytes = self.shared.index.remove(&key);
+            match self.remove_stored(&key).await {
+                Some(true) => {
+                    result.removed += 1;
+                    self.remove_empty_directories(&key).await;
+                }
+                Some(false) => {}
+                None => {
+                    result.failed += 1;
+                    self.shared.index.put_again(&key, bytes);
+                }
+            }
+        }
+        result
+    }
+
     /// Returns the number of bytes of all files on disk, as far as they are known.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -326,7 +409,7 @@ fn own_path(name: &str) -> Result<LogicalPath, CacheStartError> {
 }
 
 /// Locks the disk for this process.
-fn lock(disk: &dyn CacheDisk) -> Result<Arc<dyn CacheDiskFile>, CacheStartError> {
+pub(crate) fn lock(disk: &dyn CacheDisk) -> Result<Arc<dyn CacheDiskFile>, CacheStartError> {
     let path = own_path("lock")?;
     let file = match disk.create(&path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => disk.open(&path)?,

@@ -126,6 +126,8 @@ impl<O: CacheOrigin> DiskCache<O> {
         for (file, result) in batch.into_iter().zip(results) {
             match self.note_removed(&file.key, result) {
                 Some(true) => {
+                    self.shared.counters.evicted_files.add(1);
+                    self.shared.counters.evicted_bytes.add(file.bytes);
                     round.excess = round.excess.saturating_sub(file.bytes);
                     round.removed = round.removed.saturating_add(file.bytes);
                 }

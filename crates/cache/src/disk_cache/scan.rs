@@ -3,24 +3,9 @@
 
 use super::{CacheOrigin, DiskCache};
 use crate::CacheKey;
-use crate::store::{DecodedState, OWN_DIRECTORY, StoreContext};
+use crate::store::{DEPTH_MAX, look};
 use base::LogicalPath;
-use std::collections::HashSet;
-use std::io;
 use std::sync::{Arc, Weak};
-use storage::PlainKind;
-
-/// Maximum depth of directories.
-const DEPTH_MAX: usize = 64;
-
-/// What was found in a directory.
-#[derive(Default)]
-struct DirectoryFindings {
-    directories: Vec<LogicalPath>,
-    files: Vec<(CacheKey, u64)>,
-    /// Data without a state file.
-    unclaimed: Vec<CacheKey>,
-}
 
 impl<O: CacheOrigin> DiskCache<O> {
     /// Starts the search. It ends with the cache.
@@ -37,8 +22,8 @@ impl<O: CacheOrigin> DiskCache<O> {
                 if depth < DEPTH_MAX {
                     directories.extend(found.directories.into_iter().map(|path| (path, depth + 1)));
                 }
-                for (key, bytes) in found.files {
-                    cache.shared.index.found(&key, bytes);
+                for file in found.files {
+                    cache.shared.index.found(&file.key, file.stored);
                 }
                 for key in found.unclaimed {
                     cache.remove_unclaimed(&key).await;
@@ -60,32 +45,4 @@ impl<O: CacheOrigin> DiskCache<O> {
             self.remove_stored(key).await;
         }
     }
-}
-
-/// Looks through a directory.
-fn look(context: &StoreContext, directory: &LogicalPath) -> io::Result<DirectoryFindings> {
-    let mut found = DirectoryFindings::default();
-    let (mut data, mut claimed) = (Vec::new(), HashSet::new());
-    for entry in context.disk.list(directory)? {
-        let (name, kind) = entry?;
-        let Ok(path) = directory.join(&name) else { continue };
-        match kind {
-            PlainKind::Directory if path.as_bytes() != OWN_DIRECTORY.as_bytes() => {
-                found.directories.push(path)
-            }
-            PlainKind::File => match CacheKey::of_state(&path) {
-                Some(key) => {
-                    if let Ok(Some(DecodedState::Valid(state))) = context.load(&key) {
-                        found.files.push((key.clone(), state.stored_bytes()));
-                    }
-                    claimed.insert(key);
-                }
-                None => data.extend(CacheKey::new(&path)),
-            },
-            PlainKind::Directory | PlainKind::Other => {}
-        }
-    }
-    found.unclaimed = data.into_iter().filter(|key| !claimed.contains(key)).collect();
-    found.unclaimed.retain(|key| context.is_unclaimed(key));
-    Ok(found)
 }

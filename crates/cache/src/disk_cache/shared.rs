@@ -1,6 +1,7 @@
 //! [`CacheShared`]: what all files of a cache share.
 
 use super::cache_index::CacheIndex;
+use super::counters::CacheCounters;
 use super::fetch_memory::FetchMemory;
 use crate::CacheKey;
 use crate::store::StoreContext;
@@ -48,6 +49,7 @@ pub(super) struct CacheShared {
     logged: AtomicI64,
     /// Wakes the removal of files.
     pub(super) removal: Notify,
+    pub(super) counters: CacheCounters,
 }
 
 /// Reports whether an error is about the disk. All others are about one file, whose name a client has chosen.
@@ -89,6 +91,7 @@ impl CacheShared {
             failed: AtomicI64::new(i64::MIN),
             logged: AtomicI64::new(i64::MIN),
             removal: Notify::new(),
+            counters: CacheCounters::default(),
         }
     }
 
@@ -157,6 +160,7 @@ impl CacheShared {
 
     /// Logs damaged blocks.
     pub(super) fn note_damage(&self, key: &CacheKey, blocks: &[u64]) {
+        self.counters.damaged_blocks.add(blocks.len() as u64);
         if self.may_log() {
             tracing::warn!(
                 file = %key.data().shown(), first = blocks.first(), number = blocks.len(),

@@ -5,6 +5,7 @@
 //! | `access_history` | the periods in which clients had a file open, a limited number of them |
 //! | `block_store` | [`BlockStore`]: the blocks of one version of a file, and the claim of those that are durable |
 //! | `cache_key` | [`CacheKey`]: the name of a file in the cache |
+//! | `directory` | [`CacheDirectory`]: what a directory of a cache contains |
 //! | `disk` | [`CacheDisk`]: the system calls that the cache makes |
 //! | `origin_version` | [`OriginVersion`]: a version of a file at its origin |
 //! | `state_file` | [`StoredState`]: the content of the file beside the data |
@@ -15,10 +16,14 @@
 mod access_history;
 mod block_store;
 mod cache_key;
+mod directory;
 mod disk;
 mod origin_version;
 mod state_file;
 mod store_context;
+
+/// Maximum depth of the directories that are looked through.
+pub(crate) const DEPTH_MAX: usize = 64;
 
 #[cfg(test)]
 pub(crate) mod memory_disk;
@@ -28,7 +33,9 @@ mod tests;
 pub use block_store::{BlockStore, DamagedBlocks, StoreError};
 pub use cache_key::CacheKey;
 pub(crate) use cache_key::OWN_DIRECTORY;
+pub(crate) use directory::look;
+pub use directory::{CacheDirectory, CachedFileStatus};
 pub use disk::{CacheDisk, CacheDiskEntries, CacheDiskFile, open_disk};
 pub use origin_version::{OriginVersion, VERSION_AGE_MIN};
 pub(crate) use state_file::{DecodedState, StoredState, stored_bytes};
-pub(crate) use store_context::StoreContext;
+pub(crate) use store_context::{StoreContext, found};

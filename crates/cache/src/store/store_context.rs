@@ -206,7 +206,7 @@ impl StoreContext {
 }
 
 /// Returns a file; `None` if it does not exist. Anything but a plain file is foreign.
-pub(super) fn found(
+pub(crate) fn found(
     opened: io::Result<Arc<dyn CacheDiskFile>>,
 ) -> Result<Option<Arc<dyn CacheDiskFile>>, StoreError> {
     let Err(error) = opened else { return Ok(opened.ok()) };

@@ -80,6 +80,13 @@ pub enum AdminRequest {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         below: Option<String>,
     },
+    /// Report the state of the disk cache.
+    CacheStatus {},
+    /// Remove cached files that nobody has open.
+    EvictCached {
+        /// The logical path of a file or directory, in the form of [`base::LogicalPath::escaped`].
+        path: String,
+    },
     /// Report the state of the cluster node and of its children.
     ClusterStatus {},
     /// Take a node out of use, or into use again.
@@ -184,6 +191,56 @@ pub struct VolumeStatus {
     pub purge_below: u64,
     /// It ends when this much is free.
     pub purge_until: u64,
+}
+
+/// The state of the disk cache of a proxy, and what it has done since the start.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct CacheStatus {
+    /// The directory.
+    pub directory: String,
+    /// Number of files on disk, as far as they are known.
+    pub files: u64,
+    /// Number of bytes that are stored of them.
+    pub bytes: u64,
+    /// All files are known, because the directory was looked through.
+    pub is_known: bool,
+    /// Number of files that are open.
+    pub open_files: u64,
+    /// Number of bytes in memory that are on their way to the disk.
+    pub memory: u64,
+    /// The disk is full or has failed, so nothing is stored.
+    pub is_paused: bool,
+    /// Opens of files through the cache.
+    pub opens: u64,
+    /// Opens of files that could not be cached then.
+    pub uncached_opens: u64,
+    /// Bytes that were read from the disk.
+    pub bytes_hit: u64,
+    /// Bytes that were fetched from the origin to be stored, also ahead of readers.
+    pub bytes_missed: u64,
+    /// Bytes that were read from the origin and not stored.
+    pub bytes_bypassed: u64,
+    /// Bytes that were stored.
+    pub bytes_stored: u64,
+    /// Stored blocks that were wrong, and were fetched again.
+    pub damaged_blocks: u64,
+    /// Files that were removed to make room.
+    pub evicted_files: u64,
+    /// Their bytes.
+    pub evicted_bytes: u64,
+}
+
+/// The result of a removal of cached files.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct EvictionAnswer {
+    /// The logical path, in the form of [`base::LogicalPath::escaped`].
+    pub path: String,
+    /// Number of files that were removed.
+    pub removed: u64,
+    /// Number of files that stay, because clients have them open.
+    pub in_use: u64,
+    /// Number of files that stay, because the disk has failed.
+    pub failed: u64,
 }
 
 /// The state and counters of a server.
@@ -353,6 +410,10 @@ pub enum AdminResponse {
     Transfers(TransferList),
     /// The response to [`AdminRequest::ResidencyStatus`] and [`AdminRequest::Purge`].
     Residency(Box<ResidencyStatus>),
+    /// The response to [`AdminRequest::CacheStatus`].
+    CacheStatus(Box<CacheStatus>),
+    /// The response to [`AdminRequest::EvictCached`].
+    Evicted(EvictionAnswer),
     /// The request failed.
     Failed(AdminFailure),
 }
@@ -375,6 +436,8 @@ impl AdminResponse {
             Self::Files(answer) => serde_json::to_value(answer),
             Self::Transfers(list) => serde_json::to_value(list),
             Self::Residency(status) => serde_json::to_value(status),
+            Self::CacheStatus(status) => serde_json::to_value(status),
+            Self::Evicted(answer) => serde_json::to_value(answer),
             Self::Resolved { path, state } => Ok(serde_json::json!({ "path": path, "state": state })),
             Self::Failed(failure) => serde_json::to_value(failure),
         };

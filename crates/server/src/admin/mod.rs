@@ -20,8 +20,8 @@ mod socket;
 
 pub use client::{AdminError, LiveServer, ask, live_servers, running_servers};
 pub use message::{
-    AdminFailure, AdminRequest, AdminResponse, FileList, FileState, LevelsAnswer, ListedTransfer,
-    OrderAnswer, PinOrder, ReloadAnswer, ResidencyStatus, ServerStatus, TransferList, TransferOrder,
-    UnreadablePath, VolumeStatus,
+    AdminFailure, AdminRequest, AdminResponse, CacheStatus, EvictionAnswer, FileList, FileState,
+    LevelsAnswer, ListedTransfer, OrderAnswer, PinOrder, ReloadAnswer, ResidencyStatus, ServerStatus,
+    TransferList, TransferOrder, UnreadablePath, VolumeStatus,
 };
 pub use socket::{AdminCall, AdminSocket};

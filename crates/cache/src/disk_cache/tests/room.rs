@@ -373,3 +373,71 @@ async fn a_removed_file_leaves_no_directory_in_the_way() {
     read_all(&world, &cache, "/empty", BLOCK).await;
     assert!(read_all(&world, &cache, "/empty", BLOCK).await);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_administrator_removes_files_that_nobody_has_open() {
+    let world = World::new();
+    let cache = world.start(settings());
+    for name in ["/d/a", "/d/b", "/d/e/c", "/f"] {
+        world.put(name, BLOCK);
+        read_all(&world, &cache, name, BLOCK).await;
+    }
+    let reader = world.open(&cache, "/d/b").await.unwrap();
+    world.disk.put(&path("/d/foreign"), b"precious");
+    let eviction = |removed, in_use| crate::CacheEviction { removed, in_use, failed: 0 };
+    assert_eq!(cache.evict(&path("/d")).await, eviction(2, 1));
+    assert_eq!(cache.evict(&path("/d")).await, eviction(0, 1));
+    assert_eq!((cache.files(), cache.bytes()), (2, 2 * BLOCK));
+    world.check_read(&reader, 0, BLOCK).await.unwrap();
+    drop(reader);
+    world.settle(&cache).await;
+    assert_eq!(cache.evict(&path("/d/b")).await, eviction(1, 0));
+    assert_eq!(cache.evict(&path("/d/foreign")).await, eviction(0, 0));
+    world.disk.fail("remove", Errno::IO);
+    assert_eq!(cache.evict(&path("/f")).await, crate::CacheEviction { failed: 1, ..eviction(0, 0) });
+    world.check_usage(&cache);
+    assert_eq!(cache.evict(&path("/")).await, eviction(1, 0));
+    assert_eq!((cache.files(), world.disk.get(&path("/d/foreign")).as_deref()), (0, Some(&b"precious"[..])));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_cache_does_is_counted() {
+    let world = World::new();
+    let cache = world.start(limited(20 * BLOCK));
+    world.put("/f", 5 * BLOCK);
+    let reader = world.open(&cache, "/f").await.unwrap();
+    world.check_read(&reader, 10, 20).await.unwrap();
+    world.settle_stores(&cache).await;
+    world.check_read(&reader, 0, 2 * BLOCK).await.unwrap();
+    world.settle_stores(&cache).await;
+    world.disk.flip(&path("/f"), 7);
+    world.check_read(&reader, 5, 10).await.unwrap();
+    world.settle_stores(&cache).await;
+    let status = cache.status();
+    assert_eq!((status.opens, status.uncached_opens, status.open_files), (1, 0, 1));
+    assert_eq!(
+        (status.bytes_hit, status.bytes_missed, status.bytes_stored),
+        (BLOCK + 10, 3 * BLOCK, 3 * BLOCK)
+    );
+    assert_eq!((status.damaged_blocks, status.bytes_bypassed, status.memory), (1, 0, 0));
+    cache.shared.set_full(true);
+    assert!(cache.status().is_paused);
+    world.check_read(&reader, 3 * BLOCK + 5, 30).await.unwrap();
+    assert_eq!(cache.status().bytes_bypassed, 30);
+    cache.shared.set_full(false);
+    drop(reader);
+    world.settle(&cache).await;
+    world.put("/young", BLOCK);
+    world.put("/young", BLOCK);
+    assert!(world.open(&cache, "/young").await.is_none());
+    assert_eq!(cache.status().uncached_opens, 1);
+    for number in 0..10 {
+        let name = format!("/{number}");
+        world.put(&name, 4 * BLOCK);
+        read_all(&world, &cache, &name, 4 * BLOCK).await;
+        cache.make_room().await;
+    }
+    let status = cache.status();
+    assert!(status.evicted_files >= 2 && status.evicted_bytes >= 4 * BLOCK, "{status:?}");
+    assert_eq!((status.files, status.bytes), (cache.files() as u64, cache.bytes()));
+}

@@ -1,4 +1,4 @@
-//! `scalla cache`: the disk cache of remote files.
+//! `scalla cache simulate`: hit rates for recorded requests.
 
 use crate::printer::out;
 use crate::quantity::{bytes, show_bytes, show_count};
@@ -7,7 +7,6 @@ use ::cache::{
     TraceRequest, TraceSize,
 };
 use anyhow::{Context as _, bail};
-use clap::Subcommand;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -21,25 +20,13 @@ const DEFAULT_SIZES_PERCENT: [u64; 5] = [1, 5, 10, 20, 50];
 /// Maximum number of sizes.
 const SIZES_MAX: usize = 32;
 
-/// Simulate the disk cache of remote files.
-#[derive(clap::Args, Debug)]
-pub(crate) struct CacheCommand {
-    #[command(subcommand)]
-    command: CacheSubcommand,
-}
-
-#[derive(Subcommand, Debug)]
-enum CacheSubcommand {
-    Simulate(SimulateCommand),
-}
-
 /// Print the hit rates that caches of several sizes would have had.
 ///
 /// The policy of Scalla's cache (S3-FIFO with TinyLFU) and that of XRootD's (least recently used) serve
 /// the recorded requests, without data. A line of TRACE is a request: TIME FILE OFFSET LENGTH,
 /// separated by blanks or commas. Lines that begin with # are skipped, and the time is not used.
 #[derive(clap::Args, Debug)]
-struct SimulateCommand {
+pub(super) struct SimulateCommand {
     /// File with the recorded requests.
     #[arg(required_unless_present = "sample", conflicts_with = "sample")]
     trace: Option<OsString>,
@@ -80,14 +67,6 @@ fn unit_bytes(text: &str) -> Result<u64, String> {
     })
 }
 
-impl CacheCommand {
-    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        match self.command {
-            CacheSubcommand::Simulate(command) => command.run(),
-        }
-    }
-}
-
 /// The simulated caches of one size.
 struct SizeResult {
     capacity: u64,
@@ -95,7 +74,7 @@ struct SizeResult {
 }
 
 impl SimulateCommand {
-    fn run(self) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         if self.size.len() > SIZES_MAX {
             bail!("--size has more than {SIZES_MAX} sizes");
         }

@@ -1,0 +1,115 @@
+//! `scalla cache evict`: removes files from a cache, through its server if one runs.
+
+use super::running::{open, path, server_of};
+use crate::exit_status::FAILED;
+use crate::file_owner::become_owner;
+use crate::printer::{err, out};
+use base::LogicalPath;
+use cache::{CacheStartError, CacheTree, CacheTreeLock, StoreError};
+use serde_json::json;
+use server::admin::{AdminError, AdminRequest, EvictionAnswer, ask};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Remove cached files. They are fetched again when clients read them.
+///
+/// PATH is the name of a file or directory below DIR, with a slash at its begin. If a server of this user uses the cache,
+/// the server removes the files. Files that clients have open stay.
+#[derive(clap::Args, Debug)]
+pub(super) struct EvictCommand {
+    /// Directory of the cache.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Files and directories: `/data/run7`.
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<OsString>,
+    /// Print a JSON object for each path.
+    #[arg(long)]
+    json: bool,
+}
+
+impl EvictCommand {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let paths = self.paths.iter().map(|name| path(name)).collect::<anyhow::Result<Vec<_>>>()?;
+        let mut has_failed = false;
+        if let Some(server) = server_of(&self.directory) {
+            for path in paths {
+                let request = AdminRequest::EvictCached { path: path.escaped() };
+                let answer = match ask(&server.socket, &request) {
+                    Err(AdminError::Refused(reason)) => Err(reason),
+                    other => Ok(serde_json::from_value(other?)?),
+                };
+                has_failed |= !self.report(&path, answer);
+            }
+        } else {
+            let (tree, lock) = locked(&self.directory)?;
+            for path in paths {
+                let answer = remove(&tree, &lock, &path).map_err(|error| error.to_string());
+                has_failed |= !self.report(&path, answer);
+            }
+        }
+        Ok(if has_failed { FAILED.into() } else { ExitCode::SUCCESS })
+    }
+
+    /// Prints the result for a path. Returns whether all files have gone.
+    fn report(&self, path: &LogicalPath, answer: Result<EvictionAnswer, String>) -> bool {
+        let name = path.escaped();
+        let have_gone =
+            answer.as_ref().is_ok_and(|answer| answer.removed > 0 && answer.in_use + answer.failed == 0);
+        match answer {
+            Ok(answer) if self.json => out().json(&json!(answer)),
+            Err(reason) if self.json => out().json(&json!({ "path": name, "error": reason })),
+            Err(reason) => err().line(format_args!("{name}: {reason}")),
+            Ok(EvictionAnswer { removed: 0, in_use: 0, failed: 0, .. }) => {
+                err().line(format_args!("{name}: nothing is cached there"));
+            }
+            Ok(EvictionAnswer { removed, in_use, failed, .. }) => {
+                let stay = |count: u64, why: &str| {
+                    if count > 0 { format!(", {count} {why}") } else { String::new() }
+                };
+                let (in_use, failed) = (stay(in_use, "in use"), stay(failed, "could not be removed"));
+                out().line(format_args!("{name}: {removed} removed{in_use}{failed}"));
+            }
+        }
+        have_gone
+    }
+}
+
+/// Locks the cache of a directory that no server uses.
+fn locked(directory: &Path) -> anyhow::Result<(CacheTree, CacheTreeLock)> {
+    become_owner(directory).map_err(anyhow::Error::msg)?;
+    let tree = open(directory)?;
+    let lock = match tree.lock() {
+        Err(CacheStartError::InUse) => anyhow::bail!(
+            "a server that this user may not control uses {}; run this as the user of the server",
+            directory.display()
+        ),
+        other => other?,
+    };
+    Ok((tree, lock))
+}
+
+/// Removes the files at and below a path.
+fn remove(tree: &CacheTree, lock: &CacheTreeLock, path: &LogicalPath) -> Result<EvictionAnswer, StoreError> {
+    let mut answer = EvictionAnswer { path: path.escaped(), removed: 0, in_use: 0, failed: 0 };
+    let mut count = |removed: Result<bool, StoreError>| match removed {
+        Ok(true) => answer.removed += 1,
+        Ok(false) | Err(StoreError::Foreign) => {}
+        Err(StoreError::Disk(_)) => answer.failed += 1,
+    };
+    if let Some(key) = cache::CacheKey::new(path) {
+        count(tree.remove(&key, lock));
+    }
+    let walked = tree.walk(path, |found| {
+        let files = found.files.into_iter().map(|file| file.key);
+        files.chain(found.damaged).chain(found.unclaimed).for_each(|key| count(tree.remove(&key, lock)));
+        Ok(())
+    });
+    match walked {
+        // It is a file.
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {}
+        other => other?,
+    }
+    Ok(answer)
+}

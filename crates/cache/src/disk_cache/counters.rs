@@ -1,0 +1,65 @@
+//! [`CacheCounters`]: what a cache has done since its start.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A counter of all threads.
+#[derive(Default)]
+pub(super) struct CacheCounter(AtomicU64);
+
+impl CacheCounter {
+    pub(super) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The counters of a cache.
+#[derive(Default)]
+pub(super) struct CacheCounters {
+    pub(super) opens: CacheCounter,
+    pub(super) uncached_opens: CacheCounter,
+    pub(super) bytes_hit: CacheCounter,
+    pub(super) bytes_missed: CacheCounter,
+    pub(super) bytes_bypassed: CacheCounter,
+    pub(super) damaged_blocks: CacheCounter,
+    pub(super) evicted_files: CacheCounter,
+    pub(super) evicted_bytes: CacheCounter,
+}
+
+/// The state of a cache, and what it has done since its start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct DiskCacheStatus {
+    /// Number of files on disk, as far as they are known.
+    pub files: u64,
+    /// Number of bytes that are stored of them.
+    pub bytes: u64,
+    /// All files of the disk are known, because it was looked through.
+    pub is_known: bool,
+    /// Number of files that are open.
+    pub open_files: u64,
+    /// Number of bytes between their request at the origin and their arrival on disk.
+    pub memory: u64,
+    /// The disk is full or has failed, so nothing is stored.
+    pub is_paused: bool,
+    /// Number of opens of files through the cache.
+    pub opens: u64,
+    /// Number of opens of files that could not be cached then.
+    pub uncached_opens: u64,
+    /// Number of bytes that were read from the disk.
+    pub bytes_hit: u64,
+    /// Number of bytes that were fetched from the origin to be stored, also ahead of readers.
+    pub bytes_missed: u64,
+    /// Number of bytes that were read from the origin for one read, and not stored.
+    pub bytes_bypassed: u64,
+    /// Number of bytes that were stored.
+    pub bytes_stored: u64,
+    /// Number of stored blocks that were wrong, and were fetched again.
+    pub damaged_blocks: u64,
+    /// Number of files that were removed to make room.
+    pub evicted_files: u64,
+    /// Their bytes.
+    pub evicted_bytes: u64,
+}
