@@ -1,6 +1,7 @@
 """`scalla cache status`, `evict` and `verify`: with a server, without one, and on the disk of a real cache."""
 
 import json
+from xml.etree import ElementTree
 
 import pytest
 
@@ -9,7 +10,7 @@ import raw
 from origins import CONTENT, SIZE, Freezing
 from test_cache import Cache, place
 from test_cache_print import SETTINGS
-from tools import data, scalla, wait_until, xrdcp
+from tools import data, run, scalla, wait_until, xrdcp
 
 BLOCK = 65_536
 BLOCKS = -(-SIZE // BLOCK)
@@ -136,3 +137,20 @@ def test_the_disk_of_a_real_cache(tmp_path):
             exit_status, found = verify(proxy.tree)
             assert (exit_status, found["files"], found["bytes"]) == (0, 1, 700_000)
             assert found["blocks_without_checksum"] == found["blocks"] == 171
+
+
+def test_statistics_have_the_section_of_the_cache(cache, tmp_path):
+    xrdcp("-f", cache.url("/h"), tmp_path / "copy").ok()
+    found = ElementTree.fromstring(run(["/usr/bin/xrdfs", cache.host, "query", "stats", "p"]).ok().out)
+    section = next(part for part in found if part.get("id") == "cache")
+
+    def number(path):
+        return int(section.find(path).text)
+
+    assert section.get("type") == "pfc"
+    assert number("prerd/in") + number("rd/in") == number("wr/out") == number("store/used") == 3 * SIZE
+    assert number("rd/out") == 4 * SIZE and number("rd/hits") >= SIZE
+    assert (number("files/opened"), number("files/closed"), number("pass"), number("pass/cnt")) == (4, 4, 0, 0)
+    assert number("mem/size") == 1 << 30
+    with peers.Ours() as plain:
+        assert "pfc" not in run(["/usr/bin/xrdfs", plain.host, "query", "stats", "a"]).ok().out

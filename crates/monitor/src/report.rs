@@ -33,6 +33,8 @@ pub enum ReportValue {
     Text(String),
     /// A path. It is in quotation marks.
     Quoted(String),
+    /// A number, and figures about it.
+    Counted(u64, Vec<(Cow<'static, str>, ReportValue)>),
     /// Several figures, by name.
     Group(Vec<(Cow<'static, str>, ReportValue)>),
     /// Several groups. Their number comes first.
@@ -50,16 +52,16 @@ impl From<u64> for ReportValue {
 pub struct ReportSection {
     /// Its name.
     pub id: Cow<'static, str>,
-    /// The version of its form, if it has one.
-    pub version: Option<u32>,
+    /// An attribute beside the name, if it has one: `v`, the version of its form, or `type`.
+    pub attribute: Option<(&'static str, &'static str)>,
     /// Its figures.
     pub figures: Vec<(Cow<'static, str>, ReportValue)>,
 }
 
 impl ReportSection {
-    /// Creates a section without a version.
+    /// Creates a section without another attribute.
     pub fn new(id: &'static str, figures: Vec<(Cow<'static, str>, ReportValue)>) -> Self {
-        Self { id: Cow::Borrowed(id), version: None, figures }
+        Self { id: Cow::Borrowed(id), attribute: None, figures }
     }
 }
 
@@ -88,8 +90,8 @@ impl SummaryReport {
         text.push_str("\">");
         for section in &self.sections {
             let _ = write!(text, "<stats id=\"{}\"", section.id);
-            if let Some(version) = section.version {
-                let _ = write!(text, " v=\"{version}\"");
+            if let Some((name, value)) = section.attribute {
+                let _ = write!(text, " {name}=\"{value}\"");
             }
             text.push('>');
             group_xml(&mut text, &section.figures);
@@ -134,6 +136,10 @@ fn group_xml(text: &mut String, figures: &[(Cow<'static, str>, ReportValue)]) {
                 escape(text, value);
                 text.push('"');
             }
+            ReportValue::Counted(number, figures) => {
+                let _ = write!(text, "{number}");
+                group_xml(text, figures);
+            }
             ReportValue::Group(figures) => group_xml(text, figures),
             ReportValue::List(groups) => {
                 let _ = write!(text, "{}", groups.len());
@@ -161,6 +167,11 @@ fn group_json(text: &mut String, figures: &[(Cow<'static, str>, ReportValue)]) {
                 let _ = write!(text, "{number}");
             }
             ReportValue::Text(value) | ReportValue::Quoted(value) => quote(text, value),
+            ReportValue::Counted(number, figures) => {
+                let mut all = vec![(Cow::Borrowed("all"), ReportValue::Number(*number))];
+                all.extend(figures.iter().cloned());
+                group_json(text, &all);
+            }
             ReportValue::Group(figures) => group_json(text, figures),
             ReportValue::List(groups) => {
                 text.push('[');
@@ -217,7 +228,7 @@ mod tests {
         let ops = ReportValue::Group(vec![("open".into(), ReportValue::Number(14))]);
         let sections = vec![
             ReportSection::new("xrootd", vec![("num".into(), ReportValue::Number(51)), ("ops".into(), ops)]),
-            ReportSection { version: Some(2), ..ReportSection::new("oss", storage) },
+            ReportSection { attribute: Some(("v", "2")), ..ReportSection::new("oss", storage) },
         ];
         SummaryReport { header, sections }
     }

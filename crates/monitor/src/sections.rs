@@ -366,7 +366,7 @@ pub fn storage(found: &StorageFigures) -> ReportSection {
         ("paths".into(), ReportValue::List(found.paths.iter().map(path).collect())),
         ("space".into(), ReportValue::List(found.spaces.iter().map(space).collect())),
     ];
-    ReportSection { version: Some(2), ..ReportSection::new("oss", figures) }
+    ReportSection { attribute: Some(("v", "2")), ..ReportSection::new("oss", figures) }
 }
 
 /// Threads for work that can block.

@@ -21,7 +21,7 @@ use crate::reading_clients::ReadingClients;
 use crate::redirector::Redirector;
 use crate::reload_reads::{PartRead, READ_TIME_MAX, ReloadReaders};
 use crate::static_redirects::StaticRedirects;
-use crate::summary::SummaryReporter;
+use crate::summary::{ReportedServer, SummaryReporter};
 use crate::third_party::{Handoff, Outbound};
 use crate::tls::{self, CertificateWatch, ServerTls};
 use base::{Identity, LogicalPath, Supervisor};
@@ -199,7 +199,8 @@ impl RunningServer {
         door.peer_names = Some(login::peer_names(&doorkeeper));
         door.settings.host_rules = authorization.as_ref().map(ServerAuthorization::host_rules);
         let certificates = expiry::list_certificates(login.as_ref().map(|login| &login.policy), tls.as_ref());
-        let about = (address.port(), role, logical.clone(), certificates);
+        let (port, logical_files, proxy_files) = (address.port(), logical.clone(), proxy.clone());
+        let about = ReportedServer { port, role, logical: logical_files, proxy: proxy_files, certificates };
         let door = SummaryReporter::open_door((door, files), effective, about, &supervisor);
         let (xroot, reporter) = door.map_err(system("a thread"))?;
         let doors: Arc<[Arc<dyn Door>]> = Arc::new([xroot.clone() as Arc<dyn Door>]);

@@ -238,6 +238,7 @@ impl<O: CacheOrigin> CachedFile<O> {
             let next = next.start..next.end.min(next.start.saturating_add(limit));
             let memory = self.memory().take_ahead(self.bytes_of_blocks(&next));
             let actions = state.fill.prefetch(reader, next, memory);
+            self.shared.counters.bytes_ahead.add(fetched_bytes(&actions));
             work.extend(self.apply_reserved(&mut state, actions, memory));
         }
         drop(state);
@@ -302,6 +303,7 @@ impl<O: CacheOrigin> CachedFile<O> {
         let is_complete = result.is_ok();
         match result {
             Ok(content) => {
+                self.shared.counters.bypasses.add(1);
                 self.shared.counters.bytes_bypassed.add(content.len() as u64);
                 state.access.bytes_bypassed = added(state.access.bytes_bypassed, content.len() as u64);
                 state.give(read, bytes.start, content);
@@ -377,14 +379,7 @@ impl<O: CacheOrigin> CachedFile<O> {
         actions: Vec<FillAction>,
         memory: u64,
     ) -> Vec<FileWork<O>> {
-        let used: u64 = actions
-            .iter()
-            .filter_map(|action| match action {
-                FillAction::Fetch { bytes, .. } => Some(bytes.end - bytes.start),
-                _ => None,
-            })
-            .sum();
-        self.memory().give(memory.saturating_sub(used));
+        self.memory().give(memory.saturating_sub(fetched_bytes(&actions)));
         self.apply(state, actions)
     }
 
@@ -496,6 +491,15 @@ impl<O: CacheOrigin> CachedFileState<O> {
         // The client may have left.
         pending.done.send(result).ok();
     }
+}
+
+/// Returns the number of bytes that actions fetch.
+fn fetched_bytes(actions: &[FillAction]) -> u64 {
+    let of_action = |action: &FillAction| match action {
+        FillAction::Fetch { bytes, .. } => bytes.end - bytes.start,
+        _ => 0,
+    };
+    actions.iter().map(of_action).sum()
 }
 
 /// Copies a small part of memory, because a part keeps all of it until its read ends, and the memory is counted only

@@ -21,8 +21,12 @@ impl CacheCounter {
 pub(super) struct CacheCounters {
     pub(super) opens: CacheCounter,
     pub(super) uncached_opens: CacheCounter,
+    pub(super) closes: CacheCounter,
+    pub(super) bytes_delivered: CacheCounter,
     pub(super) bytes_hit: CacheCounter,
     pub(super) bytes_missed: CacheCounter,
+    pub(super) bytes_ahead: CacheCounter,
+    pub(super) bypasses: CacheCounter,
     pub(super) bytes_bypassed: CacheCounter,
     pub(super) damaged_blocks: CacheCounter,
     pub(super) evicted_files: CacheCounter,
@@ -40,6 +44,12 @@ pub struct DiskCacheStatus {
     pub is_known: bool,
     /// Number of files that are open.
     pub open_files: u64,
+    /// Total size of the file system, and the used bytes above which files are removed, and down to which.
+    pub disk: (u64, u64, u64),
+    /// Maximum number of bytes between their request at the origin and their arrival on disk.
+    pub memory_limit: u64,
+    /// Number of blocks that wait for the disk.
+    pub waiting_writes: u64,
     /// Number of bytes between their request at the origin and their arrival on disk.
     pub memory: u64,
     /// The disk is full or has failed, so nothing is stored.
@@ -48,10 +58,18 @@ pub struct DiskCacheStatus {
     pub opens: u64,
     /// Number of opens of files that could not be cached then.
     pub uncached_opens: u64,
+    /// Number of closes of such files.
+    pub closes: u64,
+    /// Number of bytes that readers got.
+    pub bytes_delivered: u64,
     /// Number of bytes that were read from the disk.
     pub bytes_hit: u64,
     /// Number of bytes that were fetched from the origin to be stored, also ahead of readers.
     pub bytes_missed: u64,
+    /// Those of them that were fetched ahead of readers.
+    pub bytes_ahead: u64,
+    /// Number of requests for bytes that were not stored.
+    pub bypasses: u64,
     /// Number of bytes that were read from the origin for one read, and not stored.
     pub bytes_bypassed: u64,
     /// Number of bytes that were stored.

@@ -43,6 +43,11 @@ impl FetchMemory {
         self.used.fetch_sub(bytes, Ordering::AcqRel);
     }
 
+    /// Returns the maximum number of bytes.
+    pub(super) const fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// Returns the number of bytes in use.
     pub(super) fn used(&self) -> u64 {
         self.used.load(Ordering::Acquire)

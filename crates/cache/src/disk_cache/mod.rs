@@ -52,6 +52,7 @@ use fetch_memory::FetchMemory;
 use shared::CacheShared;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use storage::Pool;
 use table::CacheTable;
@@ -115,6 +116,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             clock,
         ));
         shared.set_room(settings.limits.room(usage, 0));
+        shared.total.store(usage.0, Ordering::Relaxed);
         let cache = Arc::new(Self {
             shared,
             table: CacheTable::new(),
@@ -331,17 +333,26 @@ impl<O: CacheOrigin> DiskCache<O> {
     #[must_use]
     pub fn status(&self) -> DiskCacheStatus {
         let (shared, counters) = (&self.shared, &self.shared.counters);
+        let total = shared.total.load(Ordering::Relaxed);
+        let (high, low) = self.limits.marks(total);
         DiskCacheStatus {
             files: shared.index.len() as u64,
             bytes: shared.index.bytes(),
             is_known: !shared.index.is_searching(),
             open_files: self.table.len() as u64,
+            disk: (total, high, low),
+            memory_limit: shared.memory.limit(),
+            waiting_writes: shared.writes.queued() as u64,
             memory: shared.memory.used(),
             is_paused: !shared.may_store(),
             opens: counters.opens.get(),
             uncached_opens: counters.uncached_opens.get(),
+            closes: counters.closes.get(),
+            bytes_delivered: counters.bytes_delivered.get(),
             bytes_hit: counters.bytes_hit.get(),
             bytes_missed: counters.bytes_missed.get(),
+            bytes_ahead: counters.bytes_ahead.get(),
+            bypasses: counters.bypasses.get(),
             bytes_bypassed: counters.bytes_bypassed.get(),
             bytes_stored: shared.stored(),
             damaged_blocks: counters.damaged_blocks.get(),

@@ -55,6 +55,7 @@ impl<O: CacheOrigin> CacheRead<'_, O> {
             place.copy_from_slice(&content);
             count += content.len();
         }
+        self.file.shared.counters.bytes_delivered.add(count as u64);
         // Each byte arrives once.
         if count as u64 == self.bytes.end - self.bytes.start { Ok(count) } else { Err(CacheReadError::Ended) }
     }
@@ -137,6 +138,7 @@ impl<O: CacheOrigin> CacheReader<O> {
 
 impl<O: CacheOrigin> Drop for CacheReader<O> {
     fn drop(&mut self) {
+        self.file.shared.counters.closes.add(1);
         if self.file.detach(self.id) {
             self.cache.close_later(&self.file);
         }

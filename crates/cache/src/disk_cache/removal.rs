@@ -4,6 +4,7 @@ use super::cache_index::ParkedFiles;
 use super::table::{LockedSlot, SlotInUse};
 use super::{CacheOrigin, DiskCache};
 use crate::CacheKey;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -66,6 +67,7 @@ impl<O: CacheOrigin> DiskCache<O> {
         let (context, stored) = (self.shared.context.clone(), self.shared.stored());
         let usage = self.shared.on_disk(move || context.disk.usage()).await;
         let Some(Ok(usage)) = usage else { return };
+        self.shared.total.store(usage.0, Ordering::Relaxed);
         let excess = self.limits.excess(usage, self.shared.index.bytes());
         self.shared.index.set_capacity(self.limits.capacity(usage, self.shared.index.bytes()));
         let (in_use, failed) = (ParkedFiles::default(), Vec::new());

@@ -67,6 +67,11 @@ impl CacheLimits {
         self.high.bytes(total).saturating_sub(used).min(of_files)
     }
 
+    /// Returns the used bytes above which files are removed, and down to which, by the total bytes of the file system.
+    pub(super) fn marks(&self, total: u64) -> (u64, u64) {
+        (self.high.bytes(total), self.low.bytes(total))
+    }
+
     /// Returns the number of bytes to remove, by the total and used bytes of the file system and those of all
     /// cached files.
     pub(super) fn excess(&self, (total, used): (u64, u64), files: u64) -> u64 {

@@ -44,6 +44,8 @@ pub(super) struct CacheShared {
     room: AtomicU64,
     /// The number of bytes that were stored since the start.
     stored: AtomicU64,
+    /// The size of the file system.
+    pub(super) total: AtomicU64,
     /// The time of the last failure of the disk.
     failed: AtomicI64,
     logged: AtomicI64,
@@ -88,6 +90,7 @@ impl CacheShared {
             is_full: AtomicBool::new(false),
             room: AtomicU64::new(0),
             stored: AtomicU64::new(0),
+            total: AtomicU64::new(0),
             failed: AtomicI64::new(i64::MIN),
             logged: AtomicI64::new(i64::MIN),
             removal: Notify::new(),

@@ -2,9 +2,11 @@
 //!
 //! | file | content |
 //! |---|---|
+//! | `cache_section` | the disk cache of a proxy |
 //! | `storage_survey` | the sizes of file systems and spaces, asked for by a thread of its own |
 //! | `reporter` | the thread that sends reports to collectors |
 
+mod cache_section;
 mod reporter;
 mod storage_survey;
 
@@ -19,6 +21,7 @@ use monitor::{
     BufferFigures, PollFigures, ProcessFigures, ReportSection, ReportValue, SchedulerFigures, SummaryHeader,
     SummaryReport, VirtualFileFigures,
 };
+use proxy::ProxyFiles;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -28,9 +31,17 @@ use xroot::FrontEndFigures;
 /// The name of the program in reports, by which collectors know what the figures mean.
 const PROGRAM: &str = "xrootd";
 
-/// What a report is about: the port, the role in a cluster, the files that are served (`None` for a redirector and a
-/// proxy), and the certificates.
-pub(crate) type ReportedServer = (u16, Option<NodeRole>, Option<Arc<Logical>>, Option<ListCertificates>);
+/// The parts of a server that a report is about.
+pub(crate) struct ReportedServer {
+    pub(crate) port: u16,
+    /// The role in a cluster; `None` for a server that stands alone.
+    pub(crate) role: Option<NodeRole>,
+    /// The files that are served; `None` for a redirector and a proxy.
+    pub(crate) logical: Option<Arc<Logical>>,
+    /// The files of origins; `None` if this server is no proxy.
+    pub(crate) proxy: Option<Arc<ProxyFiles>>,
+    pub(crate) certificates: Option<ListCertificates>,
+}
 
 /// What reports are made from.
 pub(crate) struct ServerSummary {
@@ -42,6 +53,7 @@ pub(crate) struct ServerSummary {
     started: SystemTime,
     /// The files that are served; `None` for a redirector and a proxy.
     logical: Option<Arc<Logical>>,
+    proxy: Option<Arc<ProxyFiles>>,
     storage: Option<Arc<StorageSurvey>>,
     certificates: Option<ListCertificates>,
 }
@@ -53,9 +65,10 @@ impl ServerSummary {
     /// The error of the system, if there are no threads.
     pub(crate) fn start(
         effective: &Effective,
-        (port, role, logical, certificates): ReportedServer,
+        about: ReportedServer,
         supervisor: &Supervisor,
     ) -> io::Result<Arc<Self>> {
+        let ReportedServer { port, role, logical, proxy, certificates } = about;
         let survey =
             |logical: &Arc<Logical>| StorageSurvey::start(effective, logical.backend().clone(), supervisor);
         let storage = logical.as_ref().map(survey).transpose()?;
@@ -67,6 +80,7 @@ impl ServerSummary {
             role: role.unwrap_or_default(),
             started: SystemTime::now(),
             logical,
+            proxy,
             storage,
             certificates,
         }))
@@ -100,6 +114,10 @@ impl ServerSummary {
             sections.extend(self.logical.as_deref().map(|logical| self.virtual_files(front, logical)));
             sections.extend(self.storage.as_ref().map(|storage| monitor::storage(&storage.found())));
             sections.extend(self.certificates.as_ref().and_then(|list| lifetimes(list, now)));
+        }
+        if parts.has(ReportPart::AddOns) {
+            let status = self.proxy.as_ref().and_then(|proxy| proxy.cache_status());
+            sections.extend(status.map(|(_, status)| cache_section::cache_section(&status)));
         }
         if parts.has(ReportPart::Scheduler) {
             sections.push(monitor::scheduler(&self.scheduler(front)));

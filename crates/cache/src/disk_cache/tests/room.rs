@@ -420,10 +420,12 @@ async fn what_the_cache_does_is_counted() {
         (BLOCK + 10, 3 * BLOCK, 3 * BLOCK)
     );
     assert_eq!((status.damaged_blocks, status.bytes_bypassed, status.memory), (1, 0, 0));
+    assert_eq!((status.bytes_delivered, status.bytes_ahead, status.bypasses), (20 + 2 * BLOCK + 10, 0, 0));
+    assert_eq!((status.closes, status.memory_limit, status.disk.0), (0, 1 << 20, 1 << 20));
     cache.shared.set_full(true);
     assert!(cache.status().is_paused);
     world.check_read(&reader, 3 * BLOCK + 5, 30).await.unwrap();
-    assert_eq!(cache.status().bytes_bypassed, 30);
+    assert_eq!((cache.status().bytes_bypassed, cache.status().bypasses), (30, 1));
     cache.shared.set_full(false);
     drop(reader);
     world.settle(&cache).await;

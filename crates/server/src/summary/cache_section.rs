@@ -1,0 +1,87 @@
+//! The section of the disk cache of a proxy. Source: monitoring facts, `cache`.
+
+use cache::DiskCacheStatus;
+use monitor::{ReportSection, ReportValue};
+use std::borrow::Cow;
+
+type Figures = Vec<(Cow<'static, str>, ReportValue)>;
+
+fn numbers<const N: usize>(named: [(&'static str, u64); N]) -> Figures {
+    named.map(|(name, number)| (Cow::Borrowed(name), ReportValue::Number(number))).into()
+}
+
+fn group<const N: usize>(named: [(&'static str, u64); N]) -> ReportValue {
+    ReportValue::Group(numbers(named))
+}
+
+/// Returns the section in the order of XRootD. What this cache does not have is 0: hits of bytes that were fetched
+/// ahead, updates, complete files, and delayed opens and closes.
+pub(super) fn cache_section(status: &DiskCacheStatus) -> ReportSection {
+    let fetched = status.bytes_missed.saturating_sub(status.bytes_ahead);
+    let not_stored =
+        status.bytes_delivered.saturating_sub(status.bytes_hit).saturating_sub(status.bytes_bypassed);
+    let (total, high, low) = status.disk;
+    let reads = group([
+        ("in", fetched),
+        ("out", status.bytes_delivered),
+        ("hits", status.bytes_hit),
+        ("miss", not_stored),
+    ]);
+    let files = group([
+        ("opened", status.opens),
+        ("closed", status.closes),
+        ("new", 0),
+        ("del", status.evicted_files),
+        ("now", status.open_files as u64),
+        ("full", 0),
+    ]);
+    let store = group([("size", total), ("used", status.bytes), ("min", low), ("max", high)]);
+    let memory = group([
+        ("size", status.memory_limit as u64),
+        ("used", status.memory as u64),
+        ("wq", status.waiting_writes as u64),
+    ]);
+    let figures = vec![
+        ("prerd".into(), group([("in", status.bytes_ahead), ("hits", 0), ("miss", 0)])),
+        ("rd".into(), reads),
+        ("pass".into(), ReportValue::Counted(status.bytes_bypassed, numbers([("cnt", status.bypasses)]))),
+        ("wr".into(), group([("out", status.bytes_stored), ("updt", 0)])),
+        ("saved".into(), status.bytes_hit.into()),
+        ("purge".into(), status.evicted_bytes.into()),
+        ("files".into(), files),
+        ("store".into(), store),
+        ("mem".into(), memory),
+        ("opcl".into(), group([("odefer", 0), ("defero", 0), ("cdefer", 0), ("clost", 0)])),
+    ];
+    ReportSection { attribute: Some(("type", "pfc")), ..ReportSection::new("cache", figures) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use monitor::SummaryReport;
+
+    #[test]
+    fn the_section_has_the_elements_of_xrootd() {
+        let status = DiskCacheStatus {
+            bytes_missed: 1000,
+            bytes_ahead: 300,
+            bytes_delivered: 5000,
+            bytes_hit: 4000,
+            bytes_bypassed: 60,
+            bypasses: 2,
+            disk: (900, 800, 700),
+            ..DiskCacheStatus::default()
+        };
+        let sections = vec![cache_section(&status)];
+        let text = SummaryReport { sections, ..SummaryReport::default() }.xml();
+        for part in [
+            "<stats id=\"cache\" type=\"pfc\"><prerd><in>300</in><hits>0</hits><miss>0</miss></prerd><rd>",
+            "<rd><in>700</in><out>5000</out><hits>4000</hits><miss>940</miss></rd>",
+            "<pass>60<cnt>2</cnt></pass>",
+            "<store><size>900</size><used>0</used><min>700</min><max>800</max></store>",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+}
