@@ -14,14 +14,15 @@ use crate::checksum_timeout::PendingChecksums;
 use crate::connect::AddressFilter;
 use crate::connection_limits::ConnectionLimits;
 use crate::credentials::{CredentialChoice, Credentials};
-use crate::failure::Error;
+use crate::failure::{Cause, Error};
+use crate::http::{HttpFile, HttpFiles, HttpPool};
 use crate::listing_memory::ListingMemory;
 use crate::pacing::RequestPacing;
 use crate::pool::{ConnectionPool, ConnectionRequest};
 use crate::redirect::RedirectScope;
 use crate::settings::Settings;
 use crate::tls_trust::TlsTrust;
-use crate::url::Url;
+use crate::url::{Scheme, Url};
 use crate::waits::{WaitFor, Waits};
 
 /// Timeout for one reply unless `XRD_REQUESTTIMEOUT` sets another. Arriving data and servers that
@@ -43,6 +44,7 @@ pub struct Client {
 pub(crate) struct ClientState {
     pub(crate) settings: Settings,
     pub(crate) pool: ConnectionPool,
+    pub(crate) http: HttpPool,
     pub(crate) blocks: DataBufferPool,
     pub(crate) pending_checksums: PendingChecksums,
     pub(crate) waits: Waits,
@@ -128,6 +130,7 @@ impl Client {
         let state = Arc::new(ClientState {
             settings,
             pool,
+            http: HttpPool::default(),
             blocks,
             pending_checksums: PendingChecksums::default(),
             waits: Waits::default(),
@@ -164,6 +167,34 @@ impl Client {
         made.map_err(|cause| Error::new("connect", url, cause).at(url.authority(), &[]))
     }
 
+    /// Opens a file of an HTTP server for reading.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn open_http(&self, url: &Url) -> Result<HttpFile, Error> {
+        HttpFile::open(self, url).await
+    }
+
+    /// Returns the files of the HTTP server of a URL.
+    #[must_use]
+    pub fn http_files(&self, url: &Url) -> HttpFiles {
+        HttpFiles::new(self.clone(), url.clone())
+    }
+
+    /// Makes a request that each server answers at once, on a new connection. A refusal is an answer too.
+    ///
+    /// # Errors
+    /// The server does not answer, or cannot be reached.
+    pub async fn probe(&self, url: &Url) -> Result<(), Error> {
+        match url.scheme {
+            Scheme::Http | Scheme::Https => self.http_files(url).probe().await,
+            _ => match self.channel(url).await {
+                Err(error) if !is_refusal(error.cause()) => Err(error),
+                _ => Ok(()),
+            },
+        }
+    }
+
     /// Limits the memory of all of its listings together. Only the first limit counts.
     pub fn limit_listings(&self, memory: ListingMemory) {
         self.state.listings.set(memory).ok();
@@ -172,18 +203,23 @@ impl Client {
     /// Limits its connections from now on. Unused ones are closed to make room for others.
     pub fn limit_connections(&self, limits: ConnectionLimits) {
         limits.add(&self.state);
+        self.state.http.limit(limits.clone());
         self.state.pool.limit(limits);
     }
 
     /// Connects again for later requests. A connection without open files ends when its callers have left.
     pub fn forget_connections(&self) {
         self.state.pool.forget_connections();
+        self.state.http.forget_connections();
     }
 
     /// Reports whether there is a connection to the server of a URL, of any user.
     #[must_use]
     pub fn is_connected(&self, url: &Url) -> bool {
-        self.state.pool.is_connected(&url.host, url.port)
+        match url.scheme {
+            Scheme::Http | Scheme::Https => self.state.http.is_connected(&url.host, url.port),
+            _ => self.state.pool.is_connected(&url.host, url.port),
+        }
     }
 
     /// Returns the waits of its operations.
@@ -214,6 +250,10 @@ impl Client {
         &self.state.pool
     }
 
+    pub(crate) fn http_pool(&self) -> &HttpPool {
+        &self.state.http
+    }
+
     /// Returns the deadline of an operation that begins now.
     pub(crate) fn end(&self) -> Instant {
         Instant::now() + self.settings().operation_time()
@@ -225,6 +265,18 @@ impl Client {
         let time = if settings.is_set("RequestTimeout") { settings.operation_time() } else { ANSWER_TIME };
         Deadlines { answer: end.min(Instant::now() + time), end }
     }
+}
+
+/// Reports whether a server has answered, although it refuses the login.
+fn is_refusal(cause: &Cause) -> bool {
+    !matches!(
+        cause,
+        Cause::Unreachable(_)
+            | Cause::Lost(_)
+            | Cause::TimedOut(_)
+            | Cause::Unresolved(_)
+            | Cause::NoResources(_)
+    )
 }
 
 /// Returns the login of this process for a program.

@@ -128,6 +128,31 @@ pub(crate) async fn connect(
     connect_any(found, login, settings, until).await
 }
 
+/// Connects to one of the addresses of `host` without a login, before `until`.
+///
+/// # Errors
+/// The error of the last address.
+pub(crate) async fn connect_stream(
+    host: &str,
+    port: u16,
+    settings: &Settings,
+    filter: Option<&AddressFilter>,
+    until: Instant,
+) -> Result<(ServerStream, SocketAddr), Cause> {
+    let resolver = filter.and_then(|filter| filter.resolver.as_deref());
+    let mut found = resolve(host, port, settings, resolver, until).await?;
+    if let Some(filter) = filter {
+        found = filter.apply(host, found)?;
+    }
+    let silent = || Cause::Unreachable("nothing was tried".to_owned());
+    let (stream, peer) = race(&found, settings, until).await.map_err(|error| match error {
+        Some((error, false)) => Cause::Unreachable(error),
+        Some((error, true)) => Cause::NoResources(error),
+        None => silent(),
+    })?;
+    Ok((ServerStream::from(stream), peer))
+}
+
 /// Connects to one of these addresses and logs in.
 async fn connect_any(
     mut left: Vec<SocketAddr>,

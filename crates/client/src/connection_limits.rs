@@ -179,8 +179,15 @@ impl ConnectionLimits {
                 .collect()
         };
         let unused = clients.iter().filter_map(|client| client.pool.longest_unused(server));
-        if let Some(unused) = unused.min_by_key(|unused| unused.since) {
-            unused.close();
+        let unused = unused.min_by_key(|unused| unused.since);
+        let http = clients.iter().filter_map(|client| client.http.longest_unused(server));
+        let http = http.min_by_key(|unused| unused.since);
+        match (unused, http) {
+            (Some(unused), http) if http.as_ref().is_none_or(|http| unused.since <= http.since) => {
+                unused.close();
+            }
+            (_, Some(http)) => http.close(),
+            (_, None) => {}
         }
     }
 }

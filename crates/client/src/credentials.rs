@@ -56,6 +56,8 @@ pub(crate) struct UserCredentials {
     pub(crate) allowed: Option<String>,
     /// The process serves others (`XrdSecPROXY`), so URLs choose no credentials.
     pub(crate) is_proxy_server: bool,
+    /// The places of the bearer token for HTTP servers.
+    pub(crate) tokens: Option<TokenPlaces>,
 }
 
 impl UserCredentials {
@@ -86,7 +88,8 @@ impl Credentials {
     #[must_use]
     pub fn of_proxy(proxy: GsiClient) -> Self {
         let protocols: Vec<Box<dyn ClientProtocol>> = vec![Box::new(proxy)];
-        Self(Some(Arc::new(UserCredentials { protocols, allowed: None, is_proxy_server: false })))
+        let credentials = UserCredentials { protocols, allowed: None, is_proxy_server: false, tokens: None };
+        Self(Some(Arc::new(credentials)))
     }
 
     /// Takes the credentials of the user of this process, as named by the environment. It is for
@@ -99,7 +102,8 @@ impl Credentials {
         let gsi = GsiClient::new(GsiClientSettings::of_environment(variable), authorities::opener());
         let krb5 = Krb5Client::new(Krb5ClientSettings::of_environment(variable));
         let pwd = PwdClient::new(PwdClientSettings::of_environment(variable), Arc::new(ask_password));
-        let ztn = ZtnClient::new(TokenPlaces::of_environment(variable));
+        let tokens = TokenPlaces::of_environment(variable);
+        let ztn = ZtnClient::new(tokens.clone());
         let protocols: Vec<Box<dyn ClientProtocol>> = vec![
             Box::new(ztn),
             Box::new(krb5),
@@ -110,7 +114,8 @@ impl Credentials {
             Box::new(HostClient),
         ];
         let (allowed, is_proxy_server) = (variable(PROTOCOLS_VARIABLE), variable(PROXY_VARIABLE).is_some());
-        Self(Some(Arc::new(UserCredentials { protocols, allowed, is_proxy_server })))
+        let tokens = Some(tokens);
+        Self(Some(Arc::new(UserCredentials { protocols, allowed, is_proxy_server, tokens })))
     }
 
     #[cfg(test)]
@@ -119,7 +124,8 @@ impl Credentials {
         allowed: Option<String>,
         is_proxy_server: bool,
     ) -> Self {
-        Self(Some(Arc::new(UserCredentials { protocols, allowed, is_proxy_server })))
+        let tokens = None;
+        Self(Some(Arc::new(UserCredentials { protocols, allowed, is_proxy_server, tokens })))
     }
 
     pub(crate) const fn user(&self) -> Option<&Arc<UserCredentials>> {

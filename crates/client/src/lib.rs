@@ -35,6 +35,7 @@
 //! | `metalink` | [`metalink::Metalink`]: the places of the same file, and its checksums |
 //! | `zip` | [`zip::Archive`]: members of ZIP archives at servers |
 //! | `path` | [`RemotePath`], [`Name`]: paths and names that requests can carry, without cgi |
+//! | [`http`] | files of HTTP servers |
 //! | [`walk`] | [`walk::Walk`]: walks through directory trees; [`walk::TreeRemoval`] |
 //! | `url` | [`Url`]: `root://user@host:port//path?cgi`, also with several hosts |
 //! | [`blocking`] | the same interface without a runtime, from any thread, also after `fork` |
@@ -91,6 +92,7 @@ mod entries;
 mod failure;
 mod file;
 mod filesystem;
+pub mod http;
 mod identity;
 mod listing_memory;
 mod listings;

@@ -456,7 +456,7 @@ fn check(url: &Url) -> Result<(), Cause> {
     let unsupported = |text: &str| Err(Cause::Unsupported(text.to_owned()));
     match url.scheme {
         Scheme::Root | Scheme::Roots => Ok(()),
-        Scheme::Http | Scheme::Https => unsupported("HTTP is not in this client yet: use root://"),
+        Scheme::Http | Scheme::Https => unsupported("it is no server of the xroot protocol: use root://"),
         Scheme::File | Scheme::Stdio => unsupported("it is a local file, not one of a server"),
     }
 }

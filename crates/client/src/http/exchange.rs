@@ -1,0 +1,325 @@
+//! [`HttpExchange`]: one request to a server, through redirects, pauses and connections that were closed.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use auth::Secret;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::{Body, Incoming};
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+
+use super::address::{HttpAddress, HttpServer};
+use super::bearer::{header_value, token_of};
+use super::headers::{retry_after, text};
+use super::pool::HttpConnection;
+use crate::client::Client;
+use crate::failure::{Cause, Error};
+use crate::pacing::PacedRequest;
+use crate::url::Url;
+
+/// Maximum number of redirects, if the settings allow more.
+const REDIRECTS_MAX: u64 = 10;
+/// Maximum number of pauses that a server asks for.
+const PAUSES_MAX: usize = 16;
+/// Minimum pause, because a server may ask for none.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// Maximum size of a body that is read to keep the connection, and the time for it.
+const DISCARDED_BYTES_MAX: usize = 64 * 1024;
+const DISCARD_TIME: Duration = Duration::from_secs(2);
+/// The name of this program in requests.
+const AGENT: &str = concat!("scalla/", env!("CARGO_PKG_VERSION"));
+
+/// A request, which can be made again.
+pub(super) struct HttpRequest {
+    pub(super) method: Method,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl HttpRequest {
+    pub(super) fn new(method: Method) -> Self {
+        Self { method, headers: HeaderMap::new(), body: Bytes::new() }
+    }
+
+    /// Adds a header.
+    pub(super) fn with(mut self, name: &'static str, value: &str) -> Self {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            self.headers.insert(name, value);
+        }
+        self
+    }
+
+    fn build(&self, address: &HttpAddress, token: Option<&Secret>) -> Result<Request<Full<Bytes>>, Cause> {
+        let mut request = Request::new(Full::new(self.body.clone()));
+        *request.method_mut() = self.method.clone();
+        let odd = |what: &str| Cause::BadArgument(format!("the {what} cannot be sent to an HTTP server"));
+        *request.uri_mut() = address.target().parse().map_err(|_| odd("path"))?;
+        let headers = request.headers_mut();
+        let host = HeaderValue::from_str(&address.server.host_header()).map_err(|_| odd("host"))?;
+        headers.insert(header::HOST, host);
+        headers.insert(header::USER_AGENT, HeaderValue::from_static(AGENT));
+        headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        headers.extend(self.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+        if let Some(token) = token {
+            headers.insert(header::AUTHORIZATION, header_value(token).ok_or_else(|| odd("token"))?);
+        }
+        Ok(request)
+    }
+}
+
+/// A reply whose body was not read.
+pub(super) struct HttpReply {
+    /// The address that has replied.
+    pub(super) address: HttpAddress,
+    /// The servers on the way to it.
+    pub(super) hops: Vec<String>,
+    /// Each redirect has only added the slash of a directory.
+    pub(super) is_directory: bool,
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: HttpBody,
+}
+
+/// The body of a reply. Dropping it before its end closes the connection.
+pub(super) struct HttpBody {
+    incoming: Incoming,
+    connection: Option<HttpConnection>,
+    paced: Option<PacedRequest>,
+    /// Time without data after which the connection counts as lost.
+    silence: Duration,
+    end: Instant,
+    /// Set while data is waited for.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl HttpBody {
+    /// Returns the next data; `None` at the end.
+    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, Cause> {
+        poll_fn(|context| self.poll_chunk(context)).await
+    }
+
+    /// Returns the next data as [`HttpBody::chunk`] does.
+    pub(super) fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Cause>> {
+        loop {
+            let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) else {
+                let until = self.end.min(Instant::now() + self.silence);
+                let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
+                ready!(timer.as_mut().poll(context));
+                return Poll::Ready(Err(Cause::TimedOut(self.silence.as_secs())));
+            };
+            self.timer = None;
+            let Some(frame) = frame.transpose().map_err(|error| cause_of(&error))? else {
+                self.finish();
+                return Poll::Ready(Ok(None));
+            };
+            if let Ok(data) = frame.into_data()
+                && !data.is_empty()
+            {
+                return Poll::Ready(Ok(Some(data)));
+            }
+        }
+    }
+
+    /// Keeps the connection for other requests.
+    fn finish(&mut self) {
+        self.paced = None;
+        if let Some(connection) = self.connection.take() {
+            connection.release();
+        }
+    }
+
+    /// Reads a short rest, so that the connection can be kept.
+    pub(super) async fn discard(mut self) {
+        if self.incoming.is_end_stream() {
+            return self.finish();
+        }
+        if self.incoming.size_hint().lower() > DISCARDED_BYTES_MAX as u64 {
+            return;
+        }
+        self.end = self.end.min(Instant::now() + DISCARD_TIME);
+        let mut left = DISCARDED_BYTES_MAX;
+        while let Ok(Some(data)) = self.chunk().await {
+            match left.checked_sub(data.len()) {
+                Some(rest) => left = rest,
+                None => return,
+            }
+        }
+    }
+}
+
+/// Requests for one URL with one deadline.
+pub(super) struct HttpExchange<'a> {
+    pub(super) client: &'a Client,
+    pub(super) url: &'a Url,
+    pub(super) operation: &'static str,
+    pub(super) end: Instant,
+}
+
+impl<'a> HttpExchange<'a> {
+    pub(super) fn new(client: &'a Client, url: &'a Url, operation: &'static str) -> Self {
+        Self { client, url, operation, end: client.end() }
+    }
+
+    /// Creates the error of this operation.
+    pub(super) fn error(&self, cause: Cause, address: &HttpAddress, hops: &[String]) -> Error {
+        Error::new(self.operation, self.url, cause).at(address.server.authority(), hops)
+    }
+
+    /// Creates the error of an operation before anything was sent.
+    pub(super) fn refused(&self, cause: Cause) -> Error {
+        Error::new(self.operation, self.url, cause)
+    }
+
+    /// Makes a request at an address, and follows redirects.
+    pub(super) async fn send(&self, request: &HttpRequest, from: &HttpAddress) -> Result<HttpReply, Error> {
+        let (mut address, mut hops, mut pauses) = (from.clone(), Vec::new(), 0);
+        let mut visited = vec![from.clone()];
+        let mut is_directory = true;
+        let redirects_max = self.client.settings().redirect_limit.min(REDIRECTS_MAX);
+        loop {
+            let failed = |cause| self.error(cause, &address, &hops);
+            let sent = self.send_once(request, &address).await;
+            let (response, body) = sent.map_err(failed)?;
+            let (status, headers) = (response.status(), response.headers());
+            if let Some(location) = redirect_of(status, headers) {
+                if visited.len() as u64 > redirects_max {
+                    return Err(failed(Cause::RedirectLimit(redirects_max)));
+                }
+                let next = location.and_then(|location| address.redirected(location)).map_err(failed)?;
+                if visited.contains(&next) {
+                    return Err(failed(Cause::RedirectLoop));
+                }
+                body.discard().await;
+                is_directory &= address.is_directory_of(&next);
+                hops.push(address.server.authority());
+                visited.push(next.clone());
+                address = next;
+                continue;
+            }
+            if let Some(pause) = pause_of(status, headers).filter(|_| pauses < PAUSES_MAX) {
+                if Instant::now() + pause >= self.end {
+                    let text = format!("{} from {address}", reason(status));
+                    return Err(failed(Cause::Expired { seconds: pause.as_secs(), text }));
+                }
+                body.discard().await;
+                self.pause(pause).await;
+                pauses += 1;
+                continue;
+            }
+            let is_directory = is_directory && !hops.is_empty();
+            let (status, headers) = (response.status(), response.into_parts().0.headers);
+            return Ok(HttpReply { address, hops, is_directory, status, headers, body });
+        }
+    }
+
+    /// Waits as the server has asked for. The turn of the request is free meanwhile.
+    async fn pause(&self, pause: Duration) {
+        if let Some(pacing) = self.client.pacing() {
+            pacing.pause();
+        }
+        tokio::time::sleep(pause).await;
+    }
+
+    /// Makes a request at one address. If the server has closed a kept connection meanwhile, it is made again
+    /// on a new one, because all requests of this client can be repeated.
+    pub(super) async fn send_once(
+        &self,
+        request: &HttpRequest,
+        address: &HttpAddress,
+    ) -> Result<(Response<()>, HttpBody), Cause> {
+        let token = self.token(&address.server).await?;
+        if let Some(pacing) = self.client.pacing() {
+            pacing.resume().await;
+        }
+        let (begun, until) = (Instant::now(), self.client.until(self.end).answer);
+        let late = || Cause::TimedOut(begun.elapsed().as_secs());
+        let mut is_new = false;
+        loop {
+            let pool = self.client.http_pool();
+            let mut connection = pool.connection(self.client, &address.server, is_new, until).await?;
+            let paced = self.client.pacing().cloned().map(PacedRequest::begin);
+            let built = request.build(address, token.as_ref())?;
+            let sent = timeout_at(until, connection.sender.send_request(built)).await.map_err(|_| late())?;
+            match sent {
+                Ok(response) => {
+                    let (head, incoming) = response.into_parts();
+                    let (silence, end) = (self.client.settings().silence(), self.end);
+                    let connection = Some(connection);
+                    let body = HttpBody { incoming, connection, paced, silence, end, timer: None };
+                    return Ok((Response::from_parts(head, ()), body));
+                }
+                Err(error) if connection.is_reused && !is_new && is_closed(&error) => is_new = true,
+                Err(error) => return Err(cause_of(&error)),
+            }
+        }
+    }
+
+    /// Returns the token for a server. No server but that of the URL gets one, and the token of the user of
+    /// this process is never sent in clear text.
+    async fn token(&self, server: &HttpServer) -> Result<Option<Secret>, Cause> {
+        if *server != HttpServer::of(self.url) {
+            return Ok(None);
+        }
+        if let Some(token) = token_of(self.url)? {
+            return Ok(Some(token));
+        }
+        let user = self.client.pool().credentials().user().filter(|_| server.tls);
+        let Some((user, places)) = user.and_then(|user| Some((user, user.tokens.as_ref()?))) else {
+            return Ok(None);
+        };
+        user.keep_out_of_core_dumps();
+        Ok(self.client.http_pool().bearer.token(places).await)
+    }
+}
+
+/// Returns where a reply redirects to, if it does.
+fn redirect_of(status: StatusCode, headers: &HeaderMap) -> Option<Result<&str, Cause>> {
+    if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return None;
+    }
+    let bad = || Cause::BadRedirect(format!("nowhere ({})", reason(status)));
+    Some(text(headers, &header::LOCATION).ok_or_else(bad))
+}
+
+/// Returns the pause that a server asks for before the request is made again.
+fn pause_of(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+    let asks = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+    retry_after(headers).filter(|_| asks).map(|pause| pause.max(PAUSE_MIN))
+}
+
+/// Returns a status as text: `404 Not Found`.
+pub(super) fn reason(status: StatusCode) -> String {
+    format!("{} {}", status.as_str(), status.canonical_reason().unwrap_or_default()).trim().to_owned()
+}
+
+/// Reports whether the server has closed the connection before it has replied.
+fn is_closed(error: &hyper::Error) -> bool {
+    error.is_canceled() || error.is_closed() || error.is_incomplete_message() || io_error(error).is_some()
+}
+
+fn io_error(error: &hyper::Error) -> Option<&std::io::Error> {
+    std::error::Error::source(error)?.downcast_ref()
+}
+
+/// Returns the cause of a failed exchange.
+fn cause_of(error: &hyper::Error) -> Cause {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source {
+        text = format!("{text}: {inner}");
+        source = inner.source();
+    }
+    match error {
+        error if error.is_parse() && text.contains("too large") => {
+            Cause::TooLarge("64 KiB of headers".to_owned())
+        }
+        error if error.is_parse() => Cause::BadAnswer(format!("it is not HTTP ({text})")),
+        _ => Cause::Lost(text),
+    }
+}

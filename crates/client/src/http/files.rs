@@ -1,0 +1,329 @@
+//! [`HttpFiles`]: status, listings and checksums of the paths of an HTTP server.
+
+use bytes::Bytes;
+use hyper::header::{self, HeaderMap};
+use hyper::{Method, StatusCode};
+use wire::xroot::ErrorCode;
+use wire::xroot::flags::StatFlags;
+use wire::xroot::reply::StatText;
+
+use super::address::HttpAddress;
+use super::exchange::{HttpBody, HttpExchange, HttpReply, HttpRequest, reason};
+use super::headers::{ContentRange, HttpVersion, content_length, digest, text};
+use super::multistatus::{BodyReader, DavEntry, read_multistatus, segments};
+use super::refusal::refusal;
+use crate::answers::{FileChecksum, StatInfo};
+use crate::client::Client;
+use crate::entries::{Entries, ServerListing};
+use crate::failure::{Cause, Error};
+use crate::filesystem::ListWith;
+use crate::path::RemotePath;
+use crate::url::Url;
+
+/// The properties that are asked for.
+const PROPERTIES: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:propfind xmlns:D=\"DAV:\"><D:prop>\
+    <D:resourcetype/><D:getcontentlength/><D:getlastmodified/><D:getetag/></D:prop></D:propfind>\n";
+/// Maximum size of a digest.
+const DIGEST_BYTES_MAX: usize = 64;
+
+/// The files of an HTTP server.
+#[derive(Clone, Debug)]
+pub struct HttpFiles {
+    client: Client,
+    url: Url,
+}
+
+/// A file or directory.
+pub(super) struct FoundFile {
+    pub(super) stat: StatInfo,
+    pub(super) version: HttpVersion,
+    /// The address to which the request was redirected.
+    pub(super) address: HttpAddress,
+}
+
+/// Finds the status of a file or directory by `HEAD`, and by WebDAV what that does not show.
+pub(super) async fn find(exchange: &HttpExchange<'_>, from: &HttpAddress) -> Result<FoundFile, Error> {
+    let reply = exchange.send(&HttpRequest::new(Method::HEAD), from).await?;
+    let HttpReply { address, hops, is_directory, status, headers, body } = reply;
+    body.discard().await;
+    let failed = |cause| exchange.error(cause, &address, &hops);
+    if is_directory && status != StatusCode::NOT_FOUND {
+        return Ok(FoundFile { stat: stat(true, 0, 0, 0), version: HttpVersion::default(), address });
+    }
+    let is_unknown = matches!(status, StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED);
+    let (headers, size) = match content_length(&headers) {
+        Some(size) if status == StatusCode::OK => (headers, size),
+        _ if status == StatusCode::OK || is_unknown => size_by_range(exchange, &address).await?,
+        _ => return Err(failed(refusal(status, &address))),
+    };
+    if text(&headers, &header::ACCEPT_RANGES) == Some("none") {
+        let text = format!("{address} has no ranges (Accept-Ranges: none), so parts of files cannot be read");
+        return Err(failed(Cause::Unsupported(text)));
+    }
+    let version = HttpVersion::of(&headers);
+    let mut found = stat(false, size, version.modified.unwrap_or(0), version.id());
+    // Such servers answer a request for the head of a directory as that of a file.
+    if version.modified.is_none()
+        && let Some(entry) = properties(exchange, &address).await?
+    {
+        if entry.is_collection {
+            found = stat(true, size, entry.modified.unwrap_or(0), 0);
+        } else {
+            found.mtime = entry.modified.unwrap_or(0);
+        }
+    }
+    Ok(FoundFile { stat: found, version, address })
+}
+
+/// Finds the size of a file whose `HEAD` does not show it, by a request for its first byte.
+async fn size_by_range(
+    exchange: &HttpExchange<'_>,
+    address: &HttpAddress,
+) -> Result<(HeaderMap, u64), Error> {
+    let request = HttpRequest::new(Method::GET).with("range", "bytes=0-0");
+    let HttpReply { address, hops, status, headers, body, .. } = exchange.send(&request, address).await?;
+    let range = text(&headers, &header::CONTENT_RANGE).and_then(ContentRange::parse);
+    let size = match status {
+        StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
+            body.discard().await;
+            range.and_then(|range| range.total)
+        }
+        // It would send the whole file.
+        StatusCode::OK => content_length(&headers),
+        status => return Err(exchange.error(refusal(status, &address), &address, &hops)),
+    };
+    let unknown = || {
+        let text = format!("{address} does not tell the size of the file, so it cannot be read in parts");
+        exchange.error(Cause::Unsupported(text), &address, &hops)
+    };
+    size.map(|size| (headers, size)).ok_or_else(unknown)
+}
+
+/// Returns the properties of a path, if the server offers WebDAV.
+async fn properties(exchange: &HttpExchange<'_>, address: &HttpAddress) -> Result<Option<DavEntry>, Error> {
+    let pool = exchange.client.http_pool();
+    if pool.offers_dav(&address.server) == Some(false) {
+        return Ok(None);
+    }
+    let HttpReply { address, hops, status, body, .. } = exchange.send(&propfind("0"), address).await?;
+    if status != StatusCode::MULTI_STATUS {
+        if is_without_dav(status) {
+            pool.record_dav(&address.server, false);
+        }
+        body.discard().await;
+        return Ok(None);
+    }
+    pool.record_dav(&address.server, true);
+    let mut first = None;
+    let keep = |entry| {
+        first.get_or_insert(entry);
+        Ok(())
+    };
+    read_body(body, keep).await.map_err(|cause| exchange.error(cause, &address, &hops))?;
+    Ok(first)
+}
+
+/// Reports whether a server that answers a request of WebDAV in this way does not offer it.
+const fn is_without_dav(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 200 | 400 | 405 | 501)
+}
+
+fn propfind(depth: &str) -> HttpRequest {
+    let method = Method::from_bytes(b"PROPFIND").unwrap_or(Method::OPTIONS);
+    let request = HttpRequest::new(method).with("depth", depth).with("content-type", "application/xml");
+    HttpRequest { body: Bytes::from_static(PROPERTIES.as_bytes()), ..request }
+}
+
+/// Reads a listing of WebDAV to its end.
+async fn read_body(
+    mut body: HttpBody,
+    found: impl FnMut(DavEntry) -> Result<(), Cause> + Send,
+) -> Result<(), Cause> {
+    read_multistatus(BodyReader::new(&mut body), found).await
+}
+
+fn stat(is_directory: bool, size: u64, mtime: i64, id: u64) -> StatInfo {
+    let flags = match is_directory {
+        true => StatFlags::READABLE.with(StatFlags::IS_DIR).with(StatFlags::XSET),
+        false => StatFlags::READABLE,
+    };
+    StatInfo { id, size, flags, mtime, more: None }
+}
+
+impl HttpFiles {
+    pub(crate) const fn new(client: Client, url: Url) -> Self {
+        Self { client, url }
+    }
+
+    fn at(&self, operation: &'static str, path: &str) -> Result<(Url, HttpAddress), Error> {
+        let failed = |cause| Error::new(operation, &self.url, cause);
+        let path = RemotePath::new(path).map_err(|why| failed(Cause::BadArgument(why.to_string())))?;
+        let url = self.url.at(path);
+        let address = HttpAddress::of(&url).map_err(failed)?;
+        Ok((url, address))
+    }
+
+    /// Returns the status of a path.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn stat(&self, path: &str) -> Result<StatInfo, Error> {
+        let (url, address) = self.at("stat", path)?;
+        Ok(find(&HttpExchange::new(&self.client, &url, "stat"), &address).await?.stat)
+    }
+
+    /// Makes a request that each server answers, and does not look at the answer.
+    pub(crate) async fn probe(&self) -> Result<(), Error> {
+        let exchange = HttpExchange::new(&self.client, &self.url, "connect");
+        let address = HttpAddress::of(&self.url).map_err(|cause| exchange.refused(cause))?.root();
+        match exchange.send_once(&HttpRequest::new(Method::HEAD), &address).await {
+            Ok(_) => Ok(()),
+            Err(cause) => Err(exchange.error(cause, &address, &[])),
+        }
+    }
+
+    /// Returns the checksum of a file, if the server knows it (RFC 3230). `None` stands for adler32.
+    ///
+    /// # Errors
+    /// [`Error`]: also [`Cause::Unsupported`] if the server sends no checksum of this kind.
+    pub async fn checksum(&self, path: &str, kind: Option<&str>) -> Result<FileChecksum, Error> {
+        let (url, address) = self.at("checksum", path)?;
+        let exchange = HttpExchange::new(&self.client, &url, "checksum");
+        let kind = kind.filter(|kind| !kind.is_empty()).unwrap_or("adler32").to_ascii_lowercase();
+        let request = HttpRequest::new(Method::HEAD).with("want-digest", &kind);
+        let HttpReply { address, hops, status, headers, body, .. } =
+            exchange.send(&request, &address).await?;
+        body.discard().await;
+        let failed = |cause| exchange.error(cause, &address, &hops);
+        if status != StatusCode::OK {
+            return Err(failed(refusal(status, &address)));
+        }
+        let none = || {
+            let text = format!("{kind} checksum not supported by {address}");
+            failed(Cause::Server { code: ErrorCode::UNSUPPORTED, text })
+        };
+        let value = digest(&headers, &kind).ok_or_else(none)?;
+        let value = hexadecimal(&kind, value)
+            .ok_or_else(|| failed(Cause::BadAnswer("the checksum in it is malformed".to_owned())))?;
+        Ok(FileChecksum { kind, value })
+    }
+
+    /// Lists a directory by WebDAV. The entries are kept in a short form, because they may be many.
+    ///
+    /// # Errors
+    /// [`Error`]: also [`Cause::Unsupported`] if the server does not offer WebDAV.
+    pub async fn list_entries(&self, path: &str, with: &ListWith) -> Result<Entries, Error> {
+        let (url, _) = self.at("list", path)?;
+        let directory = format!("{}/", path.trim_end_matches('/'));
+        let (_, address) = self.at("list", &directory)?;
+        let exchange = HttpExchange::new(&self.client, &url, "list");
+        let reply = exchange.send(&propfind("1"), &address).await?;
+        let HttpReply { address, hops, status, body, .. } = reply;
+        let failed = |cause| exchange.error(cause, &address, &hops);
+        if is_without_dav(status) {
+            self.client.http_pool().record_dav(&address.server, false);
+            let text = format!(
+                "{address} cannot be listed, because the server offers no WebDAV (PROPFIND: {}); read files by \
+                 their names",
+                reason(status)
+            );
+            return Err(failed(Cause::Unsupported(text)));
+        }
+        if status != StatusCode::MULTI_STATUS {
+            return Err(failed(refusal(status, &address)));
+        }
+        let base = segments(address.path()).map_err(failed)?;
+        let memory = self.client.listing_memory();
+        let mut listing = ServerListing::empty(&memory, with.stat);
+        let mut is_file = false;
+        let add = |entry: DavEntry| {
+            let Some(name) = entry.name_below(&base)? else {
+                is_file |= !entry.is_collection;
+                return Ok(());
+            };
+            // No line of a listing can carry it.
+            if name.contains(&b'\n') {
+                return Ok(());
+            }
+            let info = stat(entry.is_collection, entry.size.unwrap_or(0), entry.modified.unwrap_or(0), 0);
+            let StatInfo { id, size, flags, mtime, .. } = info;
+            let line = StatText { id, size, flags, mtime, extended: None };
+            if listing.add(&name, with.stat.then_some(&line)) {
+                return Ok(());
+            }
+            Err(Cause::TooLarge(format!("{} bytes of listings (XRD_LISTINGBYTES)", memory.bytes_max())))
+        };
+        read_body(body, add).await.map_err(failed)?;
+        if is_file {
+            let text = format!("{address} is not a directory");
+            return Err(failed(Cause::Server { code: ErrorCode::FS_ERROR, text }));
+        }
+        Entries::merge([(0, listing)]).map_err(failed)
+    }
+}
+
+/// Returns a digest in hexadecimal, as clients of the xroot protocol expect it.
+fn hexadecimal(kind: &str, value: &str) -> Option<String> {
+    let value = value.trim();
+    if matches!(kind, "adler32" | "crc32" | "crc32c") {
+        let is_hexadecimal = (1..=8).contains(&value.len()) && value.bytes().all(|b| b.is_ascii_hexdigit());
+        return is_hexadecimal.then(|| format!("{:0>8}", value.to_ascii_lowercase()));
+    }
+    let bytes = base64_bytes(value)?;
+    Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Decodes a short base64 text.
+fn base64_bytes(text: &str) -> Option<Vec<u8>> {
+    let digits = text.trim_end_matches('=');
+    let (mut bytes, mut bits, mut count) = (Vec::new(), 0_u32, 0);
+    if digits.len() > 2 * DIGEST_BYTES_MAX || text.len() - digits.len() > 2 {
+        return None;
+    }
+    for digit in digits.bytes() {
+        let value = match digit {
+            b'A'..=b'Z' => digit - b'A',
+            b'a'..=b'z' => digit - b'a' + 26,
+            b'0'..=b'9' => digit - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(value);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push(u8::try_from(bits >> count & 0xff).ok()?);
+        }
+    }
+    Some(bytes)
+}
+
+impl DavEntry {
+    /// Returns the name of an entry of a directory; `None` for the directory itself.
+    ///
+    /// # Errors
+    /// [`Cause::BadAnswer`]: it lies elsewhere, so it would lead out of the directory.
+    pub(super) fn name_below(&self, base: &[Vec<u8>]) -> Result<Option<Vec<u8>>, Cause> {
+        match self.path.strip_prefix(base) {
+            Some([]) => Ok(None),
+            Some([name]) => Ok(Some(name.clone())),
+            _ => Err(Cause::BadAnswer("an entry in it lies outside of the directory".to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_in_hexadecimal() {
+        assert_eq!(hexadecimal("adler32", "3DA0195").as_deref(), Some("03da0195"));
+        let md5 = hexadecimal("md5", "b1kCrCNwJL3QwXbLkwY9xA==");
+        assert_eq!(md5.as_deref(), Some("6f5902ac237024bdd0c176cb93063dc4"));
+        for (kind, value) in [("adler32", ""), ("crc32", "123456789"), ("crc32c", "xyz"), ("md5", "a b=")] {
+            assert_eq!(hexadecimal(kind, value), None, "{value}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The client side of HTTP: files of servers that support ranges, and of WebDAV.
+//!
+//! | file | content |
+//! |---|---|
+//! | `file` | [`HttpFile`]: a file that is open for reading |
+//! | `files` | [`HttpFiles`]: status, listings and checksums of paths |
+//! | `exchange` | one request, through redirects, pauses and closed connections |
+//! | `pool` | connections, which are kept for later requests |
+//! | `stream` | the socket of a connection, in clear text or with TLS |
+//! | `address` | a server and the target of a request; where redirects lead |
+//! | `headers` | [`ContentRange`], versions of files, times |
+//! | `bearer` | the tokens that requests carry |
+//! | `refusal` | statuses of replies as errors |
+//! | `multistatus` | listings of WebDAV |
+//!
+//! Limits: 64 KiB and 128 headers of a reply, 10 redirects, 64 unused connections to each server. A body is read
+//! into the place that the caller has given, and never beyond what was asked for.
+//!
+//! A redirect never leads from TLS to clear text. Only the server of the URL gets a token.
+
+mod address;
+mod bearer;
+mod exchange;
+mod file;
+mod files;
+mod headers;
+mod multistatus;
+mod pool;
+mod refusal;
+mod stream;
+
+pub use file::HttpFile;
+pub use files::HttpFiles;
+pub use headers::ContentRange;
+pub use multistatus::check_multistatus;
+pub(crate) use pool::HttpPool;

@@ -1,0 +1,447 @@
+//! Listings of WebDAV (RFC 4918, `multistatus`), read while they arrive.
+//!
+//! The memory of a listing is that of one entry: a text or an element of more than 64 KiB is an error.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Buf, Bytes};
+use quick_xml::NsReader;
+use quick_xml::events::Event;
+use quick_xml::name::{Namespace, ResolveResult};
+use tokio::io::{AsyncBufRead, AsyncRead, ReadBuf};
+
+use super::address::decode;
+use super::exchange::HttpBody;
+use super::headers::{seconds_of, tag_of};
+use crate::failure::Cause;
+
+/// Maximum size of an element or a text.
+const EVENT_BYTES_MAX: usize = 64 * 1024;
+/// Maximum size of the value of a property, and of a path.
+const VALUE_BYTES_MAX: usize = 16 * 1024;
+/// Maximum depth of elements.
+const DEPTH_MAX: usize = 32;
+/// Maximum size of all of a listing.
+const LISTING_BYTES_MAX: u64 = 4 << 30;
+
+/// The properties of a path.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct DavEntry {
+    /// The segments of its path.
+    pub(super) path: Vec<Vec<u8>>,
+    pub(super) is_collection: bool,
+    pub(super) size: Option<u64>,
+    /// Time of the last change, in seconds since the epoch.
+    pub(super) modified: Option<i64>,
+    pub(super) tag: Option<String>,
+}
+
+/// Returns the decoded segments of a percent-encoded path. Empty ones and `.` are left out. A segment with
+/// another `%` is not encoded, as some servers send names as they are.
+///
+/// # Errors
+/// [`Cause::BadAnswer`]: a segment is `..`, or has a slash or NUL in it.
+pub(super) fn segments(path: &str) -> Result<Vec<Vec<u8>>, Cause> {
+    let mut found = Vec::new();
+    for segment in path.split('/').filter(|segment| !matches!(*segment, "" | ".")) {
+        let decoded = decode(segment).unwrap_or_else(|| segment.as_bytes().to_vec());
+        let is_odd =
+            matches!(decoded.as_slice(), b"" | b"." | b"..") || decoded.iter().any(|b| matches!(b, b'/' | 0));
+        if is_odd {
+            return Err(Cause::BadAnswer("a path in it is malformed".to_owned()));
+        }
+        found.push(decoded);
+    }
+    Ok(found)
+}
+
+/// An element of the namespace of WebDAV.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Element {
+    Multistatus,
+    Response,
+    Href,
+    Propstat,
+    Prop,
+    Status,
+    ResourceType,
+    Collection,
+    Length,
+    Modified,
+    Tag,
+    /// Another one, or one of another namespace.
+    Other,
+}
+
+impl Element {
+    fn of(namespace: &ResolveResult<'_>, name: &str) -> Self {
+        if !matches!(namespace, ResolveResult::Bound(Namespace("DAV:"))) {
+            return Self::Other;
+        }
+        match name {
+            "multistatus" => Self::Multistatus,
+            "response" => Self::Response,
+            "href" => Self::Href,
+            "propstat" => Self::Propstat,
+            "prop" => Self::Prop,
+            "status" => Self::Status,
+            "resourcetype" => Self::ResourceType,
+            "collection" => Self::Collection,
+            "getcontentlength" => Self::Length,
+            "getlastmodified" => Self::Modified,
+            "getetag" => Self::Tag,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The state of a listing that is read.
+#[derive(Default)]
+struct ListingState {
+    open: Vec<Element>,
+    /// The text of the innermost element.
+    text: String,
+    entry: Option<DavEntry>,
+    has_path: bool,
+    /// The properties of one status, and whether that is a success.
+    part: DavEntry,
+    is_found: bool,
+    has_root: bool,
+}
+
+fn bad(why: &str) -> Cause {
+    Cause::BadAnswer(format!("the listing in it is malformed: {why}"))
+}
+
+impl ListingState {
+    /// Begins an element.
+    fn start(&mut self, element: Element) -> Result<(), Cause> {
+        if self.open.len() >= DEPTH_MAX {
+            return Err(bad("it is too deep"));
+        }
+        if self.open.is_empty() && element != Element::Multistatus {
+            return Err(bad("it is none of WebDAV"));
+        }
+        self.has_root = true;
+        match (self.open.as_slice(), element) {
+            ([Element::Multistatus], Element::Response) => {
+                (self.entry, self.has_path) = (Some(DavEntry::default()), false);
+            }
+            ([Element::Multistatus, Element::Response], Element::Propstat) => {
+                (self.part, self.is_found) = (DavEntry::default(), true);
+            }
+            ([.., Element::Prop, Element::ResourceType], Element::Collection) => {
+                self.part.is_collection = true;
+            }
+            _ => {}
+        }
+        self.text.clear();
+        self.open.push(element);
+        Ok(())
+    }
+
+    fn add_text(&mut self, text: &str) -> Result<(), Cause> {
+        if self.text.len() + text.len() > VALUE_BYTES_MAX {
+            return Err(bad("a value is too long"));
+        }
+        self.text.push_str(text);
+        Ok(())
+    }
+
+    /// Ends the innermost element. Returns an entry when it is complete.
+    fn end(&mut self) -> Result<Option<DavEntry>, Cause> {
+        let Some(element) = self.open.pop() else { return Err(bad("an element ends twice")) };
+        let text = std::mem::take(&mut self.text);
+        let text = text.trim();
+        match (self.open.as_slice(), element) {
+            ([Element::Multistatus, Element::Response], Element::Href) => self.set_path(text)?,
+            ([Element::Multistatus, Element::Response, Element::Propstat], Element::Status) => {
+                self.is_found = text.split(' ').nth(1) == Some("200");
+            }
+            ([.., Element::Propstat, Element::Prop], Element::Length) => self.part.size = text.parse().ok(),
+            ([.., Element::Propstat, Element::Prop], Element::Modified) => {
+                self.part.modified = seconds_of(text);
+            }
+            ([.., Element::Propstat, Element::Prop], Element::Tag) => self.part.tag = tag_of(text),
+            ([Element::Multistatus, Element::Response], Element::Propstat) => self.take_part(),
+            ([Element::Multistatus], Element::Response) => {
+                let entry = self.entry.take().filter(|_| self.has_path);
+                return entry.map(Some).ok_or_else(|| bad("an entry has no path"));
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn set_path(&mut self, text: &str) -> Result<(), Cause> {
+        let Some(entry) = &mut self.entry else { return Ok(()) };
+        // It may be a URL.
+        let path = match text.split_once("://") {
+            Some((scheme, rest)) if !scheme.contains('/') => rest.find('/').and_then(|at| rest.get(at..)),
+            _ => Some(text),
+        };
+        let path = path.and_then(|path| path.split(['?', '#']).next()).unwrap_or_default();
+        if self.has_path || !path.starts_with('/') {
+            return Err(bad("an entry has not one absolute path"));
+        }
+        entry.path = segments(path)?;
+        self.has_path = true;
+        Ok(())
+    }
+
+    /// Adds the properties that exist to the entry.
+    fn take_part(&mut self) {
+        let part = std::mem::take(&mut self.part);
+        if let Some(entry) = self.entry.as_mut().filter(|_| self.is_found) {
+            entry.is_collection |= part.is_collection;
+            entry.size = part.size.or(entry.size);
+            entry.modified = part.modified.or(entry.modified);
+            entry.tag = part.tag.or(entry.tag.take());
+        }
+    }
+}
+
+/// A reader that limits the bytes of one event.
+pub(super) trait EventReader: AsyncBufRead + Unpin + Send {
+    /// Begins a new event.
+    fn begin(&mut self) -> Result<(), Cause>;
+}
+
+/// Reads a listing, and passes each entry to `found`.
+pub(super) async fn read_multistatus<R: EventReader>(
+    reader: R,
+    mut found: impl FnMut(DavEntry) -> Result<(), Cause> + Send,
+) -> Result<(), Cause> {
+    let mut reader = NsReader::from_reader(reader);
+    let (mut state, mut buffer) = (ListingState::default(), Vec::new());
+    loop {
+        buffer.clear();
+        reader.get_mut().begin()?;
+        let event = reader.read_resolved_event_into_async(&mut buffer).await;
+        let (namespace, event) = event.map_err(|error| cause_of(&error))?;
+        match event {
+            Event::Start(tag) => {
+                state.start(Element::of(&namespace, tag.local_name().as_ref()))?;
+            }
+            Event::Empty(tag) => {
+                state.start(Element::of(&namespace, tag.local_name().as_ref()))?;
+                if let Some(entry) = state.end()? {
+                    found(entry)?;
+                }
+            }
+            Event::End(_) => {
+                if let Some(entry) = state.end()? {
+                    found(entry)?;
+                }
+            }
+            Event::Text(text) => state.add_text(&text)?,
+            Event::CData(text) => state.add_text(&text)?,
+            Event::GeneralRef(reference) => state.add_text(&resolved(&reference)?)?,
+            // An entity could stand for any number of bytes.
+            Event::DocType(_) => return Err(bad("it has a document type")),
+            Event::Comment(_) | Event::PI(_) | Event::Decl(_) => {}
+            Event::Eof if state.open.is_empty() && state.has_root => return Ok(()),
+            Event::Eof => return Err(bad("it is incomplete")),
+        }
+    }
+}
+
+/// Returns the character of a reference.
+fn resolved(reference: &str) -> Result<String, Cause> {
+    let number = |digits: &str, base| u32::from_str_radix(digits, base).ok().and_then(char::from_u32);
+    let character = match reference {
+        "amp" => Some('&'),
+        "lt" => Some('<'),
+        "gt" => Some('>'),
+        "quot" => Some('"'),
+        "apos" => Some('\''),
+        other => match other.strip_prefix("#x") {
+            Some(digits) => number(digits, 16),
+            None => other.strip_prefix('#').and_then(|digits| number(digits, 10)),
+        },
+    };
+    character.map(String::from).ok_or_else(|| bad("it has an unknown entity"))
+}
+
+fn cause_of(error: &quick_xml::Error) -> Cause {
+    match error {
+        quick_xml::Error::Io(error) => {
+            match error.get_ref().and_then(|inner| inner.downcast_ref::<Cause>()) {
+                Some(cause) => cause.clone(),
+                None => Cause::Lost(error.to_string()),
+            }
+        }
+        error => bad(&error.to_string().chars().take(200).collect::<String>()),
+    }
+}
+
+/// The body of a reply, as the reader of XML needs it.
+pub(super) struct BodyReader<'a> {
+    body: &'a mut HttpBody,
+    data: Bytes,
+    /// Bytes that this event may still have.
+    left: usize,
+    total: u64,
+    is_ended: bool,
+}
+
+impl<'a> BodyReader<'a> {
+    pub(super) fn new(body: &'a mut HttpBody) -> Self {
+        Self { body, data: Bytes::new(), left: 0, total: 0, is_ended: false }
+    }
+}
+
+impl EventReader for BodyReader<'_> {
+    fn begin(&mut self) -> Result<(), Cause> {
+        self.left = EVENT_BYTES_MAX;
+        if self.total > LISTING_BYTES_MAX {
+            return Err(Cause::TooLarge(format!("{LISTING_BYTES_MAX} bytes")));
+        }
+        Ok(())
+    }
+}
+
+impl AsyncBufRead for BodyReader<'_> {
+    fn poll_fill_buf(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        let this = self.get_mut();
+        if this.left == 0 {
+            return Poll::Ready(Err(io::Error::other(bad("an element is too long"))));
+        }
+        while this.data.is_empty() && !this.is_ended {
+            match ready!(this.body.poll_chunk(context)) {
+                Ok(Some(data)) => this.data = data,
+                Ok(None) => this.is_ended = true,
+                Err(cause) => return Poll::Ready(Err(io::Error::other(cause))),
+            }
+        }
+        let length = this.data.len().min(this.left);
+        Poll::Ready(Ok(this.data.get(..length).unwrap_or_default()))
+    }
+
+    fn consume(self: Pin<&mut Self>, count: usize) {
+        let this = self.get_mut();
+        this.data.advance(count.min(this.data.len()));
+        this.left = this.left.saturating_sub(count);
+        this.total += count as u64;
+    }
+}
+
+impl AsyncRead for BodyReader<'_> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let data = ready!(self.as_mut().poll_fill_buf(context))?;
+        let count = data.len().min(into.remaining());
+        into.put_slice(data.get(..count).unwrap_or_default());
+        self.consume(count);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl EventReader for &[u8] {
+    fn begin(&mut self) -> Result<(), Cause> {
+        Ok(())
+    }
+}
+
+/// Reads a listing of WebDAV, and returns the number of its entries.
+///
+/// # Errors
+/// [`Cause::BadAnswer`]: it is malformed.
+pub fn check_multistatus(text: &[u8]) -> Result<usize, Cause> {
+    let mut count = 0;
+    read_all(text, |_| {
+        count += 1;
+        Ok(())
+    })?;
+    Ok(count)
+}
+
+/// Reads a listing that is there as a whole, which never waits.
+fn read_all(text: &[u8], found: impl FnMut(DavEntry) -> Result<(), Cause> + Send) -> Result<(), Cause> {
+    let read = std::pin::pin!(read_multistatus(text, found));
+    match read.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => Err(bad("it is incomplete")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(text: &str) -> Result<Vec<DavEntry>, Cause> {
+        let mut found = Vec::new();
+        read_all(text.as_bytes(), |entry| {
+            found.push(entry);
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    fn entry(href: &str) -> String {
+        format!(
+            "<d:multistatus xmlns:d=\"DAV:\"><d:response><d:href>{href}</d:href></d:response></d:multistatus>"
+        )
+    }
+
+    #[test]
+    fn properties_of_any_prefix_are_read() {
+        let text = "<?xml version=\"1.0\"?>\n<D:multistatus xmlns:D=\"DAV:\" xmlns:o=\"other\">
+            <D:response xmlns:lp1=\"DAV:\"><D:href>/d/</D:href><D:propstat><D:prop>
+            <lp1:resourcetype><D:collection/></lp1:resourcetype></D:prop><D:status>HTTP/1.1 200 OK</D:status>
+            </D:propstat></D:response>
+            <response xmlns=\"DAV:\"><href>http://h/d/a%20b&amp;c&#x41;</href><propstat><prop>
+            <getcontentlength>12</getcontentlength><o:getcontentlength>13</o:getcontentlength>
+            <getlastmodified>Sun, 06 Nov 1994 08:49:37 GMT</getlastmodified><getetag>W/\"x\"</getetag>
+            <resourcetype/></prop><status>HTTP/1.1 200 OK</status></propstat>
+            <propstat><prop><getcontentlength>99</getcontentlength></prop>
+            <status>HTTP/1.1 404 Not Found</status></propstat></response></D:multistatus>";
+        let found = entries(text).unwrap();
+        let directory = DavEntry { path: vec![b"d".to_vec()], is_collection: true, ..DavEntry::default() };
+        let file = DavEntry {
+            path: vec![b"d".to_vec(), b"a b&cA".to_vec()],
+            is_collection: false,
+            size: Some(12),
+            modified: Some(784_111_777),
+            tag: Some("\"x\"".to_owned()),
+        };
+        assert_eq!(found, [directory, file]);
+        let base = [b"d".to_vec()];
+        assert_eq!(found[0].name_below(&base), Ok(None));
+        assert_eq!(found[1].name_below(&base), Ok(Some(b"a b&cA".to_vec())));
+        assert!(found[0].name_below(&[b"e".to_vec()]).is_err());
+    }
+
+    #[test]
+    fn what_is_no_listing_is_an_error() {
+        let deep = format!("<m:multistatus xmlns:m=\"DAV:\">{}", "<a>".repeat(DEPTH_MAX));
+        let long = entry(&format!("/{}", "x".repeat(VALUE_BYTES_MAX)));
+        for text in [
+            "",
+            "hello",
+            "<html></html>",
+            "<multistatus></multistatus>",
+            "<d:multistatus xmlns:d=\"DAV:\">",
+            "<d:multistatus xmlns:d=\"DAV:\"></d:other>",
+            "<!DOCTYPE m [<!ENTITY x \"y\">]><d:multistatus xmlns:d=\"DAV:\"/>",
+            "<d:multistatus xmlns:d=\"DAV:\"><d:response></d:response></d:multistatus>",
+            &deep,
+            &long,
+            &entry("relative"),
+            &entry("/a/../b"),
+            &entry("/a/%2e%2E"),
+            &entry("/a%2Fb"),
+            &entry("/a%00"),
+            &entry("/a&unknown;"),
+        ] {
+            assert!(matches!(entries(text), Err(Cause::BadAnswer(_))), "{text}");
+        }
+        assert_eq!(entries("<d:multistatus xmlns:d=\"DAV:\"/>"), Ok(Vec::new()));
+        assert_eq!(entries(&entry("/a%zz b")).unwrap()[0].path, [b"a%zz b".to_vec()]);
+    }
+}
