@@ -14,7 +14,7 @@ use crate::checksum_timeout::PendingChecksums;
 use crate::connect::AddressFilter;
 use crate::connection_limits::ConnectionLimits;
 use crate::credentials::{CredentialChoice, Credentials};
-use crate::failure::{Cause, Error};
+use crate::failure::Error;
 use crate::http::{HttpFile, HttpFiles, HttpPool};
 use crate::listing_memory::ListingMemory;
 use crate::pacing::RequestPacing;
@@ -181,17 +181,15 @@ impl Client {
         HttpFiles::new(self.clone(), url.clone())
     }
 
-    /// Makes a request that each server answers at once, on a new connection. A refusal is an answer too.
+    /// Makes a request that each server answers at once: a login, or with HTTP one for the head of `/`, whatever
+    /// its answer. A client without connections makes a new one.
     ///
     /// # Errors
-    /// The server does not answer, or cannot be reached.
+    /// [`Error`].
     pub async fn probe(&self, url: &Url) -> Result<(), Error> {
         match url.scheme {
             Scheme::Http | Scheme::Https => self.http_files(url).probe().await,
-            _ => match self.channel(url).await {
-                Err(error) if !is_refusal(error.cause()) => Err(error),
-                _ => Ok(()),
-            },
+            _ => self.channel(url).await.map(drop),
         }
     }
 
@@ -265,18 +263,6 @@ impl Client {
         let time = if settings.is_set("RequestTimeout") { settings.operation_time() } else { ANSWER_TIME };
         Deadlines { answer: end.min(Instant::now() + time), end }
     }
-}
-
-/// Reports whether a server has answered, although it refuses the login.
-fn is_refusal(cause: &Cause) -> bool {
-    !matches!(
-        cause,
-        Cause::Unreachable(_)
-            | Cause::Lost(_)
-            | Cause::TimedOut(_)
-            | Cause::Unresolved(_)
-            | Cause::NoResources(_)
-    )
 }
 
 /// Returns the login of this process for a program.

@@ -55,7 +55,7 @@ async fn a_file_has_the_size_time_and_identity_that_the_server_shows() {
     let requests = server.requests("GET");
     assert!(requests[0].starts_with("GET /d/a%20b HTTP/1.1\r\n"), "{}", requests[0]);
     assert!(
-        requests[0].contains("range: bytes=0-9\r\n") && requests[0].contains("accept-encoding: identity\r\n")
+        requests[0].contains("Range: bytes=0-9\r\n") && requests[0].contains("Accept-Encoding: identity\r\n")
     );
     client.forget_connections();
     file.read(0, 10).await.unwrap();
@@ -265,7 +265,7 @@ async fn redirects_are_followed_without_secrets() {
     assert_eq!(server.requests("").len(), 2);
     for request in server.requests("") {
         assert!(
-            request.contains("authorization: Bearer secret\r\n") && !request.contains("authz"),
+            request.contains("Authorization: Bearer secret\r\n") && !request.contains("authz"),
             "{request}"
         );
     }

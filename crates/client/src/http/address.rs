@@ -10,7 +10,8 @@ use crate::url::{Scheme, Url};
 /// Maximum size of the target of a request.
 pub(super) const TARGET_BYTES_MAX: usize = 8 * 1024;
 /// Elements of the opaque text that are for servers of the xroot protocol, or for clients only.
-const REMOVED_PREFIXES: [&str; 8] = ["xrd.", "xrdcl.", "tpc.", "oss.", "ofs.", "pss.", "pfc.", "cks."];
+const REMOVED_PREFIXES: [&str; 10] =
+    ["xrd.", "xrdcl.", "tpc.", "oss.", "ofs.", "pss.", "pfc.", "cks.", "cms.", "scitag."];
 /// Further such elements. The token is sent in a header.
 const REMOVED: [&str; 3] = [auth::tokens::TOKEN_KEY, "tried", "triedrc"];
 /// The digits of percent-encoding.

@@ -168,7 +168,9 @@ impl<'a> HttpExchange<'a> {
 
     /// Creates the error of this operation.
     pub(super) fn error(&self, cause: Cause, address: &HttpAddress, hops: &[String]) -> Error {
-        Error::new(self.operation, self.url, cause).at(address.server.authority(), hops)
+        let is_of_url = address.server == HttpServer::of(self.url);
+        let server = if is_of_url { self.url.authority() } else { address.server.authority() };
+        Error::new(self.operation, self.url, cause).at(server, hops)
     }
 
     /// Creates the error of an operation before anything was sent.

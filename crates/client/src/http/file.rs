@@ -29,10 +29,10 @@ const CONTINUATIONS_MAX: usize = 2;
 #[derive(Clone)]
 pub struct HttpFile {
     client: Client,
-    state: Arc<FileState>,
+    state: Arc<HttpFileState>,
 }
 
-struct FileState {
+struct HttpFileState {
     url: Url,
     /// The address of the URL.
     start: HttpAddress,
@@ -60,7 +60,7 @@ impl HttpFile {
             return Err(exchange.error(cause, &address, &[]));
         }
         let (current, moves) = (Mutex::new(address), watch::Sender::new(false));
-        let state = Arc::new(FileState { url: url.clone(), start, version, stat, current, moves });
+        let state = Arc::new(HttpFileState { url: url.clone(), start, version, stat, current, moves });
         Ok(Self { client: client.clone(), state })
     }
 
@@ -101,7 +101,10 @@ impl HttpFile {
     /// Returns the URL of the server that has sent the last reply.
     #[must_use]
     pub fn location(&self) -> Url {
-        self.current().server_url().unwrap_or_else(|| self.state.url.clone())
+        let current = self.current();
+        // In the spelling of the caller, if it is that server.
+        let moved = (current.server != self.state.start.server).then(|| current.server_url()).flatten();
+        moved.unwrap_or_else(|| self.state.url.clone())
     }
 
     /// Returns a signal of moves to other servers.
@@ -200,7 +203,7 @@ impl HttpFile {
         address: &HttpAddress,
     ) -> Result<usize, Cause> {
         let changed = |what: String| Err(Cause::Changed(what));
-        let FileState { version, stat, .. } = &*self.state;
+        let HttpFileState { version, stat, .. } = &*self.state;
         let is_data = matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT);
         if is_data && !HttpVersion::of(headers).may_be(version) {
             return changed("its entity tag or time is another one".to_owned());

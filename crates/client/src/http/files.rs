@@ -9,7 +9,7 @@ use wire::xroot::reply::StatText;
 
 use super::address::HttpAddress;
 use super::exchange::{HttpBody, HttpExchange, HttpReply, HttpRequest, reason};
-use super::headers::{ContentRange, HttpVersion, content_length, digest, text};
+use super::headers::{ContentRange, HttpVersion, check_encoding, content_length, digest, text};
 use super::multistatus::{BodyReader, DavEntry, read_multistatus, segments};
 use super::refusal::refusal;
 use crate::answers::{FileChecksum, StatInfo};
@@ -60,6 +60,7 @@ pub(super) async fn find(exchange: &HttpExchange<'_>, from: &HttpAddress) -> Res
         let text = format!("{address} has no ranges (Accept-Ranges: none), so parts of files cannot be read");
         return Err(failed(Cause::Unsupported(text)));
     }
+    check_encoding(&headers).map_err(failed)?;
     let version = HttpVersion::of(&headers);
     let mut found = stat(false, size, version.modified.unwrap_or(0), version.id());
     // Such servers answer a request for the head of a directory as that of a file.
@@ -102,10 +103,16 @@ async fn size_by_range(
 /// Returns the properties of a path, if the server offers WebDAV.
 async fn properties(exchange: &HttpExchange<'_>, address: &HttpAddress) -> Result<Option<DavEntry>, Error> {
     let pool = exchange.client.http_pool();
-    if pool.offers_dav(&address.server) == Some(false) {
+    let offers_dav = pool.offers_dav(&address.server);
+    if offers_dav == Some(false) {
         return Ok(None);
     }
-    let HttpReply { address, hops, status, body, .. } = exchange.send(&propfind("0"), address).await?;
+    let reply = match exchange.send(&propfind("0"), address).await {
+        // Something on the way may close a connection for a method that it does not know.
+        Err(error) if offers_dav.is_none() && matches!(error.cause(), Cause::Lost(_)) => return Ok(None),
+        reply => reply?,
+    };
+    let HttpReply { address, hops, status, body, .. } = reply;
     if status != StatusCode::MULTI_STATUS {
         if is_without_dav(status) {
             pool.record_dav(&address.server, false);

@@ -59,7 +59,7 @@ pub(super) fn segments(path: &str) -> Result<Vec<Vec<u8>>, Cause> {
 
 /// An element of the namespace of WebDAV.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Element {
+enum DavElement {
     Multistatus,
     Response,
     Href,
@@ -75,7 +75,7 @@ enum Element {
     Other,
 }
 
-impl Element {
+impl DavElement {
     fn of(namespace: &ResolveResult<'_>, name: &str) -> Self {
         if !matches!(namespace, ResolveResult::Bound(Namespace("DAV:"))) {
             return Self::Other;
@@ -100,7 +100,7 @@ impl Element {
 /// The state of a listing that is read.
 #[derive(Default)]
 struct ListingState {
-    open: Vec<Element>,
+    open: Vec<DavElement>,
     /// The text of the innermost element.
     text: String,
     entry: Option<DavEntry>,
@@ -117,22 +117,22 @@ fn bad(why: &str) -> Cause {
 
 impl ListingState {
     /// Begins an element.
-    fn start(&mut self, element: Element) -> Result<(), Cause> {
+    fn start(&mut self, element: DavElement) -> Result<(), Cause> {
         if self.open.len() >= DEPTH_MAX {
             return Err(bad("it is too deep"));
         }
-        if self.open.is_empty() && element != Element::Multistatus {
+        if self.open.is_empty() && element != DavElement::Multistatus {
             return Err(bad("it is none of WebDAV"));
         }
         self.has_root = true;
         match (self.open.as_slice(), element) {
-            ([Element::Multistatus], Element::Response) => {
+            ([DavElement::Multistatus], DavElement::Response) => {
                 (self.entry, self.has_path) = (Some(DavEntry::default()), false);
             }
-            ([Element::Multistatus, Element::Response], Element::Propstat) => {
+            ([DavElement::Multistatus, DavElement::Response], DavElement::Propstat) => {
                 (self.part, self.is_found) = (DavEntry::default(), true);
             }
-            ([.., Element::Prop, Element::ResourceType], Element::Collection) => {
+            ([.., DavElement::Prop, DavElement::ResourceType], DavElement::Collection) => {
                 self.part.is_collection = true;
             }
             _ => {}
@@ -156,17 +156,19 @@ impl ListingState {
         let text = std::mem::take(&mut self.text);
         let text = text.trim();
         match (self.open.as_slice(), element) {
-            ([Element::Multistatus, Element::Response], Element::Href) => self.set_path(text)?,
-            ([Element::Multistatus, Element::Response, Element::Propstat], Element::Status) => {
+            ([DavElement::Multistatus, DavElement::Response], DavElement::Href) => self.set_path(text)?,
+            ([DavElement::Multistatus, DavElement::Response, DavElement::Propstat], DavElement::Status) => {
                 self.is_found = text.split(' ').nth(1) == Some("200");
             }
-            ([.., Element::Propstat, Element::Prop], Element::Length) => self.part.size = text.parse().ok(),
-            ([.., Element::Propstat, Element::Prop], Element::Modified) => {
+            ([.., DavElement::Propstat, DavElement::Prop], DavElement::Length) => {
+                self.part.size = text.parse().ok()
+            }
+            ([.., DavElement::Propstat, DavElement::Prop], DavElement::Modified) => {
                 self.part.modified = seconds_of(text);
             }
-            ([.., Element::Propstat, Element::Prop], Element::Tag) => self.part.tag = tag_of(text),
-            ([Element::Multistatus, Element::Response], Element::Propstat) => self.take_part(),
-            ([Element::Multistatus], Element::Response) => {
+            ([.., DavElement::Propstat, DavElement::Prop], DavElement::Tag) => self.part.tag = tag_of(text),
+            ([DavElement::Multistatus, DavElement::Response], DavElement::Propstat) => self.take_part(),
+            ([DavElement::Multistatus], DavElement::Response) => {
                 let entry = self.entry.take().filter(|_| self.has_path);
                 return entry.map(Some).ok_or_else(|| bad("an entry has no path"));
             }
@@ -223,10 +225,10 @@ pub(super) async fn read_multistatus<R: EventReader>(
         let (namespace, event) = event.map_err(|error| cause_of(&error))?;
         match event {
             Event::Start(tag) => {
-                state.start(Element::of(&namespace, tag.local_name().as_ref()))?;
+                state.start(DavElement::of(&namespace, tag.local_name().as_ref()))?;
             }
             Event::Empty(tag) => {
-                state.start(Element::of(&namespace, tag.local_name().as_ref()))?;
+                state.start(DavElement::of(&namespace, tag.local_name().as_ref()))?;
                 if let Some(entry) = state.end()? {
                     found(entry)?;
                 }

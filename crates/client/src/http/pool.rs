@@ -37,13 +37,13 @@ const DAV_SERVERS_MAX: usize = 1024;
 /// The connections of a client to HTTP servers.
 #[derive(Default)]
 pub(crate) struct HttpPool {
-    state: Arc<Mutex<PoolState>>,
+    state: Arc<Mutex<HttpPoolState>>,
     limits: OnceLock<ConnectionLimits>,
     pub(super) bearer: BearerCache,
 }
 
 #[derive(Default)]
-struct PoolState {
+struct HttpPoolState {
     unused: HashMap<HttpServer, VecDeque<UnusedSender>>,
     /// Number of connections to each server, used or not.
     open: HashMap<HttpServer, usize>,
@@ -67,13 +67,13 @@ pub(super) struct HttpConnection {
     pub(super) is_reused: bool,
     server: HttpServer,
     generation: u64,
-    state: Arc<Mutex<PoolState>>,
+    state: Arc<Mutex<HttpPoolState>>,
 }
 
 /// A connection that is open until this value is dropped.
 struct OpenConnection {
     server: HttpServer,
-    state: Weak<Mutex<PoolState>>,
+    state: Weak<Mutex<HttpPoolState>>,
     _permit: Option<ConnectionPermit>,
 }
 
@@ -82,10 +82,10 @@ pub(crate) struct UnusedHttpConnection {
     /// The time since which nothing uses it.
     pub(crate) since: Instant,
     server: HttpServer,
-    state: Arc<Mutex<PoolState>>,
+    state: Arc<Mutex<HttpPoolState>>,
 }
 
-fn lock(state: &Mutex<PoolState>) -> MutexGuard<'_, PoolState> {
+fn lock(state: &Mutex<HttpPoolState>) -> MutexGuard<'_, HttpPoolState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -133,7 +133,7 @@ impl HttpConnection {
 }
 
 /// Closes connections that are unused for too long, until there are none.
-async fn sweep(pool: Weak<Mutex<PoolState>>) {
+async fn sweep(pool: Weak<Mutex<HttpPoolState>>) {
     loop {
         tokio::time::sleep(SWEEP_PAUSE).await;
         let Some(pool) = pool.upgrade() else { return };
@@ -150,7 +150,7 @@ async fn sweep(pool: Weak<Mutex<PoolState>>) {
 }
 
 impl HttpPool {
-    fn state(&self) -> MutexGuard<'_, PoolState> {
+    fn state(&self) -> MutexGuard<'_, HttpPoolState> {
         lock(&self.state)
     }
 
@@ -253,7 +253,8 @@ impl HttpPool {
             timeout_at(until, handshake).await.map_err(|_| silent())??;
         }
         let mut builder = Builder::new();
-        builder.max_headers(HEADERS_MAX).max_buf_size(BUFFER_BYTES_MAX);
+        // Some servers, XRootD 5.5 among them, know headers by one spelling.
+        builder.max_headers(HEADERS_MAX).max_buf_size(BUFFER_BYTES_MAX).title_case_headers(true);
         let made = builder.handshake(TokioIo::new(HttpStream(stream))).await;
         let (sender, connection) = made.map_err(|error| Cause::Lost(error.to_string()))?;
         *self.state().open.entry(server.clone()).or_default() += 1;

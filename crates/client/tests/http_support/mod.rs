@@ -81,7 +81,7 @@ pub(crate) fn file(request: &Received, content: &[u8], headers: &str) -> Vec<Act
     }
 }
 
-type Script = dyn Fn(&Received) -> Vec<Action> + Send + Sync;
+type HttpScript = dyn Fn(&Received) -> Vec<Action> + Send + Sync;
 
 /// A server that ends with its runtime.
 pub(crate) struct FakeHttp {
@@ -95,7 +95,7 @@ impl FakeHttp {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (heads, connections) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<AtomicUsize>::default());
-        let (script, seen, count): (Arc<Script>, _, _) =
+        let (script, seen, count): (Arc<HttpScript>, _, _) =
             (Arc::new(script), heads.clone(), connections.clone());
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -124,7 +124,7 @@ impl FakeHttp {
 async fn serve(
     mut stream: TcpStream,
     connection: usize,
-    script: Arc<Script>,
+    script: Arc<HttpScript>,
     heads: Arc<Mutex<Vec<String>>>,
 ) {
     let mut received = Vec::new();
