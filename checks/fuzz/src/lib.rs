@@ -30,6 +30,7 @@
 //! | `sessions`          | a list of operations on the session state machine |
 //! | `journals`          | journals of an earlier run                        |
 //! | `credentials`       | credentials of `sss` and `unix`, lists of protocols |
+//! | `http_replies`      | ranges and listings of HTTP servers               |
 //! | `keytabs`           | a key table of `sss`                              |
 //! | `tokens`            | bearer tokens, their claims, credentials of `ztn` |
 //! | `key_sets`          | the keys of a token issuer                        |
@@ -49,6 +50,7 @@ pub mod configuration;
 pub mod credentials;
 pub mod grid_chains;
 pub mod gsi_messages;
+pub mod http_replies;
 pub mod issuer_files;
 pub mod journals;
 pub mod key_sets;
@@ -81,6 +83,7 @@ pub const TARGETS: &[Target] = &[
     ("credentials", credentials::target),
     ("grid_chains", grid_chains::target),
     ("gsi_messages", gsi_messages::target),
+    ("http_replies", http_replies::target),
     ("issuer_files", issuer_files::target),
     ("journals", journals::target),
     ("key_sets", key_sets::target),
