@@ -7,8 +7,8 @@ use crate::tls_option::TlsOption;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use config::{
-    ConfigInput, DirectorySetting, FreeSpace, LogFormat, ManagerAddress, NodeRole, Overrides, Port,
-    ProxyServer, Strictness,
+    ConfigInput, DirectorySetting, FreeSpace, LogFormat, ManagerAddress, NodeRole, OriginUrl, Overrides,
+    Port, Strictness,
 };
 use server::log::{Levels, Retention};
 use server::{Launch, LogTarget};
@@ -22,9 +22,10 @@ pub(crate) struct ServeCommand {
     /// Directory to serve.
     #[arg(required_unless_present_any = ["config", "origin"])]
     dir: Option<PathBuf>,
-    /// Serve the files of this server (a proxy): `root://HOST[:PORT]`, `roots://HOST[:PORT]`.
+    /// Serve the files of this server (a proxy): `root://HOST[:PORT]`, `roots://HOST[:PORT]`, or read-only
+    /// those of a web server: `https://HOST[:PORT][/DIRECTORY]`, `http://…`.
     #[arg(long, value_name = "URL", conflicts_with_all = ["dir", "manager", "min_free"])]
-    origin: Option<ProxyServer>,
+    origin: Option<OriginUrl>,
     /// Keep the files that clients read in this directory (a disk cache). It must exist.
     #[arg(long, value_name = "DIR", requires = "origin")]
     cache: Option<PathBuf>,

@@ -14,7 +14,7 @@ use crate::directives::{
 };
 use crate::effective::{
     self, AddressFamily, ChecksumKind, DirectorySetting, EXPORT_DEFAULT, Effective, Export, ExportAttributes,
-    FreeSpace, LogFormat, ManagerAddress, NodeRole, Port, ProxyOrigin, ProxyServer, TlsAuthorities,
+    FreeSpace, LogFormat, ManagerAddress, NodeRole, OriginUrl, Port, ProxyOrigin, TlsAuthorities,
     TlsCertificate, Trace,
 };
 use crate::language::{DirectiveToken, Evaluated, Evaluation, Statement, evaluate};
@@ -31,7 +31,7 @@ pub struct Overrides {
     /// of the file.
     pub directory: Option<PathBuf>,
     /// `--origin`: the server whose files are served; replaces that of the file.
-    pub origin: Option<ProxyServer>,
+    pub origin: Option<OriginUrl>,
     /// `--cache`: the directory of the disk cache, and `--cache-size`.
     pub cache: Option<(PathBuf, Option<u64>)>,
     /// `--read-only`: makes each export read-only.
@@ -294,18 +294,7 @@ fn command_line(overrides: &Overrides, draft: &mut Draft<'_>) {
     if let Some(format) = overrides.log_format {
         process.log_format = Setting::from_command_line(format);
     }
-    if let Some(server) = &overrides.origin {
-        let proxy = &mut draft.effective.proxy;
-        proxy.enabled = Setting::from_command_line(true);
-        let fixed = Some(server.clone());
-        proxy.origin = Setting::from_command_line(Some(ProxyOrigin { forwards: false, fixed }));
-    }
-    if let Some((directory, bytes)) = &overrides.cache {
-        let effective = &mut draft.effective;
-        effective.storage.local_root = Setting::from_command_line(Some(directory.clone()));
-        effective.proxy.cache.enabled = Setting::from_command_line(true);
-        effective.proxy.cache.files_bytes = Setting::from_command_line(*bytes);
-    }
+    proxy_line(overrides, &mut draft.effective);
     cluster_line(overrides, &mut draft.effective.cluster);
     if let Some(least) = overrides.min_free {
         min_free(least, draft);
@@ -345,6 +334,24 @@ fn command_line(overrides: &Overrides, draft: &mut Draft<'_>) {
             }
             Err(fault) => draft.report.add(fault.kind, Origin::CommandLine, fault.what, fault.allowed),
         }
+    }
+}
+
+/// Takes the origin and the disk cache of a proxy.
+fn proxy_line(overrides: &Overrides, effective: &mut Effective) {
+    if let Some(OriginUrl { server, directory }) = &overrides.origin {
+        let proxy = &mut effective.proxy;
+        proxy.enabled = Setting::from_command_line(true);
+        let fixed = Some(server.clone());
+        proxy.origin = Setting::from_command_line(Some(ProxyOrigin { forwards: false, fixed }));
+        if directory.is_some() {
+            proxy.local_root = Setting::from_command_line(directory.clone());
+        }
+    }
+    if let Some((directory, bytes)) = &overrides.cache {
+        effective.storage.local_root = Setting::from_command_line(Some(directory.clone()));
+        effective.proxy.cache.enabled = Setting::from_command_line(true);
+        effective.proxy.cache.files_bytes = Setting::from_command_line(*bytes);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Directives of a proxy.
 
 use config::{
-    CacheSpace, ConfigInput, Effective, Loaded, MemorySource, Overrides, ProblemKind, ProxyServer,
-    Strictness, load, show,
+    CacheSpace, ConfigInput, Effective, Loaded, MemorySource, OriginProtocol, Overrides, ProblemKind,
+    ProxyServer, Strictness, load, show,
 };
 
 const PROXY: &str = "ofs.osslib libXrdPss.so\n";
@@ -25,29 +25,34 @@ fn kinds(text: &str) -> Vec<ProblemKind> {
 
 #[test]
 fn every_form_of_an_origin_is_read() {
-    let server = |encrypted, host: &str, port| Some(ProxyServer { encrypted, host: host.to_owned(), port });
+    let server = |protocol, host: &str, port| Some(ProxyServer { protocol, host: host.to_owned(), port });
+    use OriginProtocol::{Http, Https, Root, Roots};
     for (text, forwards, fixed) in [
-        ("o:1", false, server(false, "o", 1)),
-        ("o 2", false, server(false, "o", 2)),
-        ("o+:3", false, server(false, "o", 3)),
-        ("root://o:4/", false, server(false, "o", 4)),
-        ("xroots://[::1]:5", false, server(true, "::1", 5)),
+        ("o:1", false, server(Root, "o", 1)),
+        ("o 2", false, server(Root, "o", 2)),
+        ("o+:3", false, server(Root, "o", 3)),
+        ("root://o:4/", false, server(Root, "o", 4)),
+        ("xroots://[::1]:5", false, server(Roots, "::1", 5)),
+        ("http://o", false, server(Http, "o", 80)),
+        ("https://o:8443/", false, server(Https, "o", 8443)),
+        ("davs://o", false, server(Https, "o", 443)),
         ("=", true, None),
-        ("=root,roots o:6", true, server(false, "o", 6)),
+        ("=http,root", true, None),
+        ("=root,roots o:6", true, server(Root, "o", 6)),
     ] {
         let origin = proxy(&format!("pss.origin {text}")).proxy.origin.value.unwrap();
         assert_eq!((origin.forwards, origin.fixed), (forwards, fixed), "{text}");
     }
     // The last one counts, and a missing port is the default one with a warning.
     let loaded = load_text(&format!("{PROXY}pss.origin o:1\npss.origin p"));
-    assert_eq!(loaded.effective.proxy.origin.value.unwrap().fixed, server(false, "p", 1094));
+    assert_eq!(loaded.effective.proxy.origin.value.unwrap().fixed, server(Root, "p", 1094));
     assert!(loaded.report.to_string().contains("no port is given for p; using port 1094"));
 }
 
 #[test]
 fn wrong_values_are_errors_with_their_position() {
     for (text, error) in [
-        ("pss.origin http://o", "f:2:12: error: pss.origin: origins with http are not in force yet"),
+        ("pss.origin s3://o", "f:2:12: error: pss.origin: origins with s3 are not in force yet"),
         ("pss.origin /data", "f:2:12: error: pss.origin: a directory as origin is not in force yet"),
         ("pss.origin root://o:1//data", "f:2:12: error: pss.origin: badly formed origin URL"),
         ("pss.origin ftp://o", "f:2:12: error: pss.origin: unknown protocol 'ftp' of the origin"),
@@ -187,4 +192,11 @@ fn an_origin_of_the_command_line_needs_no_file() {
     let effective = loaded.effective;
     assert!(*effective.proxy.enabled && effective.storage.exports[0].attributes.read_only);
     assert_eq!(effective.storage.exports[0].prefix, "/");
+    let origin = Some("https://o/a/b".parse().unwrap());
+    let overrides = Overrides { origin, ..Overrides::default() };
+    let loaded = load(&ConfigInput { overrides, ..ConfigInput::default() }, &MemorySource::new());
+    assert!(loaded.report.is_ok(), "{}", loaded.report);
+    let proxy = loaded.effective.proxy;
+    assert_eq!(proxy.origin.value.unwrap().fixed.unwrap().url(), "https://o:443");
+    assert_eq!(proxy.local_root.value.as_deref(), Some("/a/b"));
 }

@@ -8,8 +8,8 @@ use vfs::{Caller, Target};
 
 /// Maximum size of the URL of a request.
 const URL_BYTES_MAX: usize = 4095;
-/// Protocols that a forwarded path can name. The last ones are not supported.
-const PROTOCOLS: [&str; 6] = ["root", "xroot", "roots", "xroots", "http", "https"];
+/// Protocols that a forwarded path can name.
+const PROTOCOLS: [&str; 8] = ["root", "xroot", "roots", "xroots", "http", "https", "dav", "davs"];
 /// Prefixes of the keys of opaque text that are for clients only, and those of third-party copies,
 /// which this proxy takes no part in.
 const REMOVED_PREFIXES: [&[u8]; 3] = [b"xrd.", b"xrdcl.", b"tpc."];
@@ -69,9 +69,6 @@ impl ProxyConfig {
         let (mut url, path, is_forwarded) = match (forwarded, &self.origin) {
             (Some(forwarded), _) => {
                 let (url, path) = forwarded.map_err(|why| refused(ErrorKind::ArgInvalid, &why))?;
-                if !matches!(url.scheme, client::Scheme::Root | client::Scheme::Roots) {
-                    return Err(refused(ErrorKind::Unsupported, "origins with HTTP are not in force yet"));
-                }
                 (url, [self.host_arena.as_bytes(), path].concat(), true)
             }
             (None, Some(origin)) => {
@@ -230,6 +227,8 @@ pub(crate) mod tests {
             ("/xroot://u@h//a/b", "h:1094", "/a/b"),
             ("/roots:/[::1]:3/a", "[::1]:3", "/a"),
             ("/root:/h", "h:1094", "/"),
+            ("/http:/h/a", "h:80", "/a"),
+            ("/davs:/h:2/a", "h:2", "/a"),
         ] {
             let found = forward.address(&caller(), &target(path), "Opening").unwrap();
             assert!(found.is_forwarded && found.url.user.is_none());
@@ -237,7 +236,6 @@ pub(crate) mod tests {
         }
         let kind = |proxy: &ProxyConfig, path: &str| address(proxy, path).unwrap_err().kind;
         assert_eq!(kind(&forward, "/a"), ErrorKind::ArgInvalid);
-        assert_eq!(kind(&forward, "/http:/h/a"), ErrorKind::Unsupported);
         assert_eq!(kind(&forward, "/root:/h1,h2/a"), ErrorKind::ArgInvalid);
         assert_eq!(kind(&forward, "/root:/h:99999/a"), ErrorKind::ArgInvalid);
         assert_eq!(kind(&forward, &format!("/root:/h/{}", "x".repeat(4080))), ErrorKind::ArgTooLong);

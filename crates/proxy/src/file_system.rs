@@ -12,6 +12,8 @@ use crate::limits::Requester;
 use crate::listing;
 use crate::open_file::{CacheUse, ProxiedFile};
 use crate::origin::{OriginServer, RequestKind};
+use crate::origin_file::is_http;
+use crate::origin_names::OriginNameSpace;
 use crate::origins::OriginTable;
 use crate::place::RequestFailure;
 use crate::remote_file::RemoteFile;
@@ -22,7 +24,7 @@ use base::{ClientHost, Error, ErrorKind, LogicalPath};
 use cache::{CacheEviction, CacheKey, DiskCacheStatus};
 use client::xroot::codes::QueryType;
 use client::xroot::flags::OpenOptions;
-use client::{Client, FileSystem as RemoteFiles, OpenWith, SpaceInfo, Url};
+use client::{Client, OpenWith, SpaceInfo, Url};
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
@@ -86,7 +88,7 @@ impl PathAtOrigin {
     /// client.
     pub(crate) async fn run<T>(
         &self,
-        work: impl AsyncFnOnce(RemoteFiles) -> Result<T, client::Error>,
+        work: impl AsyncFnOnce(OriginNameSpace) -> Result<T, client::Error>,
     ) -> Result<T, RequestFailure> {
         self.run_as(RequestKind::Quick, work).await
     }
@@ -94,7 +96,7 @@ impl PathAtOrigin {
     /// Makes a request that can occupy the origin for long.
     pub(crate) async fn run_slowly<T>(
         &self,
-        work: impl AsyncFnOnce(RemoteFiles) -> Result<T, client::Error>,
+        work: impl AsyncFnOnce(OriginNameSpace) -> Result<T, client::Error>,
     ) -> Result<T, RequestFailure> {
         self.run_as(RequestKind::Slow, work).await
     }
@@ -102,18 +104,20 @@ impl PathAtOrigin {
     async fn run_as<T>(
         &self,
         kind: RequestKind,
-        work: impl AsyncFnOnce(RemoteFiles) -> Result<T, client::Error>,
+        work: impl AsyncFnOnce(OriginNameSpace) -> Result<T, client::Error>,
     ) -> Result<T, RequestFailure> {
-        let request = async |client: Client, user| work(client.file_system(&self.url_of(user))).await;
+        let request =
+            async |client: Client, user| work(OriginNameSpace::new(&client, &self.url_of(user))).await;
         self.origin.run((kind, self.requester), request).await
     }
 
     /// Makes a request that changes the name space of the origin.
     pub(crate) async fn change<T>(
         &self,
-        work: impl AsyncFnOnce(RemoteFiles) -> Result<T, client::Error>,
+        work: impl AsyncFnOnce(OriginNameSpace) -> Result<T, client::Error>,
     ) -> Result<T, RequestFailure> {
-        let request = async |client: Client, user| work(client.file_system(&self.url_of(user))).await;
+        let request =
+            async |client: Client, user| work(OriginNameSpace::new(&client, &self.url_of(user))).await;
         self.origin.change((RequestKind::Quick, self.requester), request).await
     }
 
@@ -165,7 +169,7 @@ impl ProxyFiles {
         let RemoteAddress { mut url, is_forwarded } = address;
         let cached = self.cache.as_ref().and_then(|_| cached_origin::cached_path(&url, is_forwarded));
         url.user = Some(file_connection_user(reply.owner()));
-        let read_only = export.read_only || export.force_read_only;
+        let read_only = export.read_only || export.force_read_only || is_http(&url);
         Ok(PathAtOrigin { origin, url, read_only, requester, cached })
     }
 
@@ -257,7 +261,9 @@ impl ProxyFiles {
             let opening = RemoteFile::open(at.origin, at.url, with, at.requester);
             let (remote, changes) = cached_origin::make_change(change, opening).await?;
             let (remote, mut used) = (Arc::new(remote), CacheUse { reader: None, changes });
-            if let (Some(cache), Some(key), Some(ticket)) = (&cache, &key, ticket) {
+            if let (Some(cache), Some(key), Some(ticket)) = (&cache, &key, ticket)
+                && remote.has_version()
+            {
                 used.reader = cached_origin::open(cache, (key, ticket), &remote, at.requester.owner).await;
             }
             let stat = match request.stat {
@@ -400,7 +406,7 @@ impl FileSystem for ProxyFiles {
             Operation::QueryAttributes(target) => {
                 self.ask((caller, reply), (target, "Querying", "statxa"), move |at| async move {
                     let argument = at.url.target().text().into_owned();
-                    let query = async |files: RemoteFiles| files.query(QueryType::XATTR, &argument).await;
+                    let query = async |files: OriginNameSpace| files.query(QueryType::XATTR, &argument).await;
                     let found = at.run(query).await?;
                     let end = found.iter().position(|&byte| byte == 0).unwrap_or(found.len());
                     Ok(Value::Text(found.get(..end).unwrap_or_default().to_vec()))

@@ -7,6 +7,9 @@
 //! | `changes` | changes of names, and their refusals |
 //! | `open_file` | open files of clients |
 //! | `remote_file` | a file at an origin: open, read, write, close |
+//! | `origin_file` | an open file, by the protocol of its origin |
+//! | `origin_names` | the names of an origin, by its protocol |
+//! | `near_ranges` | ranges that are read with one request |
 //! | `cached_origin` | a file at an origin as the source of the disk cache |
 //! | `address` | the URL of a path: origin, path and opaque text |
 //! | `origins` | the origins in use |
@@ -33,8 +36,11 @@ mod limits;
 mod listing;
 mod log_limit;
 mod names;
+mod near_ranges;
 mod open_file;
 mod origin;
+mod origin_file;
+mod origin_names;
 mod origins;
 mod place;
 mod remote_file;

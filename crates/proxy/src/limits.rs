@@ -4,7 +4,7 @@
 //! open files, so a slow server delays only its own readers. Sessions take turns, and none has more than a quarter. The sessions of one host have at most
 //! half, and a quarter is for sessions that have no other request.
 
-use crate::connections::NameConnection;
+use crate::connections::{CONNECTIONS_MAX, NameConnection};
 use crate::place::RequestFailure;
 use base::{ClientHost, FairShareQueue, Owner};
 use client::RequestPacing;
@@ -21,6 +21,15 @@ use tokio::sync::oneshot;
 pub(crate) const REQUESTS_MAX: usize = 512;
 /// Maximum number of slow requests about names that an origin has at once.
 pub(crate) const SLOW_REQUESTS_MAX: usize = 128;
+/// The same limits of an origin or a server that speaks HTTP, where each request needs a connection of its own:
+/// requests about open files, opens and quick requests, and slow ones.
+pub(crate) const HTTP_REQUESTS_MAX: usize = 64;
+pub(crate) const HTTP_QUICK_REQUESTS_MAX: usize = 32;
+pub(crate) const HTTP_SLOW_REQUESTS_MAX: usize = 16;
+
+const _: () =
+    assert!(HTTP_REQUESTS_MAX + HTTP_QUICK_REQUESTS_MAX + HTTP_SLOW_REQUESTS_MAX <= CONNECTIONS_MAX);
+
 /// Maximum number of requests of each kind that wait for a turn.
 pub(crate) const QUEUE_MAX: usize = 8192;
 /// Maximum number of origins of a forwarding proxy.

@@ -6,8 +6,7 @@
 use crate::file_system::ProxyFiles;
 use crate::status::file_stat;
 use base::ErrorKind;
-use client::xroot::flags::ServerFlags;
-use client::{Entries, FileSystem, ListWith, RemoteEntry};
+use client::{Entries, ListWith, RemoteEntry};
 use std::any::Any;
 use std::sync::Arc;
 use vfs::{Answer, Caller, DirectoryEntry, ListDetail, ListingPosition, ReplyTo, Started, Target, Value};
@@ -46,7 +45,7 @@ impl ProxyFiles {
         let with =
             ListWith { stat: detail.stat, checksum: detail.checksum.then_some(kind), online: detail.online };
         self.ask((caller, reply), (target, "Listing", "open directory"), move |at| async move {
-            let entries = at.run_slowly(async |files| list_files(&files, at.path(), &with).await).await?;
+            let entries = at.run_slowly(async |files| files.list(at.path(), &with).await).await?;
             Ok(page(Box::new(ListedDirectory { entries, next: 0, read_only: at.read_only, detail })))
         })
     }
@@ -73,19 +72,6 @@ fn page(mut directory: Box<ListedDirectory>) -> Value {
         directory as Box<dyn ListingPosition>
     });
     Value::Listing { entries: entries.into(), rest }
-}
-
-/// Lists a directory at an origin: at all of its servers, if it is a manager. It fails if one of them
-/// fails, because entries would be missing.
-async fn list_files(files: &FileSystem, path: &str, with: &ListWith) -> Result<Entries, client::Error> {
-    if !files.server().await?.flags.intersects(ServerFlags::IS_MANAGER) {
-        return files.list_entries(path, with).await;
-    }
-    let mut merged = files.list_cluster(path, with).await?;
-    match merged.failed.pop() {
-        Some(error) => Err(error),
-        None => Ok(merged.entries),
-    }
 }
 
 /// Returns an entry of a listing; `None` for a name that no reply can carry.

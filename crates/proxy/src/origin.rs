@@ -1,9 +1,13 @@
 //! [`OriginServer`]: an origin with its client, its limits and the servers behind it.
 
 use crate::connections::{CONNECTIONS_MAX, NameConnections};
-use crate::limits::{PLACES_MAX, QUEUE_MAX, REQUESTS_MAX, RequestLane, Requester, SLOW_REQUESTS_MAX};
+use crate::limits::{
+    HTTP_QUICK_REQUESTS_MAX, HTTP_REQUESTS_MAX, HTTP_SLOW_REQUESTS_MAX, PLACES_MAX, QUEUE_MAX, REQUESTS_MAX,
+    RequestLane, Requester, SLOW_REQUESTS_MAX,
+};
 use crate::log_limit::LogLimit;
 use crate::names::{FORWARDED_LOOK_UPS_MAX, HOST_LOOK_UPS_MAX, OriginNames};
+use crate::origin_file::is_http;
 use crate::place::{OriginPlace, PlaceHooks, ProbeFailure, RequestFailure};
 use crate::settings::ProxyConfig;
 use client::{AddressFilter, Cause, Client, ConnectionLimits, Credentials, ListingMemory, Url};
@@ -176,7 +180,7 @@ impl OriginDialer {
     fn place(&self, url: &Url) -> Arc<OriginPlace> {
         let url = Url { user: Some(PROBE_USER.to_owned()), cgi: Default::default(), ..url.clone() };
         let (dialer, authority) = (self.clone(), url.authority());
-        let (current, server) = (self.current.clone(), url.clone());
+        let (current, server, server_url) = (self.current.clone(), url.clone(), url.clone());
         let is_connected = move || {
             let current = current.lock().unwrap_or_else(PoisonError::into_inner);
             current.client.as_ref().is_some_and(|client| client.is_connected(&server))
@@ -185,14 +189,15 @@ impl OriginDialer {
             // A new client has no connection that a silent network has swallowed.
             let (client, url) = (dialer.client(), url.clone());
             Box::pin(async move {
-                match client.channel(&url).await {
-                    Ok(_) => Ok(()),
+                match client.probe(&url).await {
+                    Ok(()) => Ok(()),
                     Err(error) => probe_failure(error.cause()).map_or(Ok(()), Err),
                 }
             })
         };
         let hooks = PlaceHooks { probe: Box::new(probe), is_connected: Box::new(is_connected) };
-        let data = RequestLane::new(REQUESTS_MAX, QUEUE_MAX, self.request_time());
+        let requests_max = if is_http(&server_url) { HTTP_REQUESTS_MAX } else { REQUESTS_MAX };
+        let data = RequestLane::new(requests_max, QUEUE_MAX, self.request_time());
         OriginPlace::new(authority, self.runtime.clone(), hooks, (data, self.log.clone()))
     }
 }
@@ -213,12 +218,16 @@ impl OriginServer {
     /// Creates an origin at `url`, whose path and opaque text are ignored.
     pub(crate) fn new(url: &Url, dialer: OriginDialer) -> Arc<Self> {
         let lane = |requests_max| RequestLane::new(requests_max, QUEUE_MAX, dialer.request_time());
+        let (quick_max, slow_max) = match is_http(url) {
+            true => (HTTP_QUICK_REQUESTS_MAX, HTTP_SLOW_REQUESTS_MAX),
+            false => (REQUESTS_MAX, SLOW_REQUESTS_MAX),
+        };
         Arc::new(Self {
             home: dialer.place(url),
             places: Mutex::default(),
-            quick: lane(REQUESTS_MAX),
+            quick: lane(quick_max),
             quick_connections: Arc::new(NameConnections::new('n')),
-            slow: lane(SLOW_REQUESTS_MAX),
+            slow: lane(slow_max),
             slow_connections: Arc::new(NameConnections::new('s')),
             dialer,
         })

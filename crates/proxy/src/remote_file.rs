@@ -1,9 +1,11 @@
 //! [`RemoteFile`]: a file at an origin. The disk cache uses it as its source.
 
 use crate::limits::Requester;
+use crate::near_ranges;
 use crate::origin::{OriginServer, RequestKind};
+use crate::origin_file::OriginFile;
 use crate::place::{OriginPlace, RequestFailure};
-use client::{Bytes, Client, File, OpenWith, StatInfo, Url};
+use client::{Bytes, Client, OpenWith, StatInfo, Url, join_bounded};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A file at an origin. Dropping it closes it without a check of the reply.
 pub(crate) struct RemoteFile {
     origin: Arc<OriginServer>,
-    file: File,
+    file: OriginFile,
     /// The server at which the file was open last. It is kept, because the table of the origin may be full.
     place: Mutex<Arc<OriginPlace>>,
     requester: Requester,
@@ -26,7 +28,7 @@ impl RemoteFile {
         with: OpenWith,
         requester: Requester,
     ) -> Result<Self, RequestFailure> {
-        let open = async |client: Client, _| client.open(&url, &with).await;
+        let open = async |client: Client, _| OriginFile::open(&client, &url, &with).await;
         let request = (RequestKind::Open, requester);
         let file = match with.is_writable() {
             true => origin.change(request, open).await?,
@@ -44,10 +46,18 @@ impl RemoteFile {
         }
     }
 
+    /// Reports whether a change of the file can be noticed, so that its data may be kept.
+    pub(crate) fn has_version(&self) -> bool {
+        self.file.has_version()
+    }
+
     async fn run<T>(
         &self,
-        work: impl AsyncFnOnce(File) -> Result<T, client::Error>,
+        work: impl AsyncFnOnce(OriginFile) -> Result<T, client::Error>,
     ) -> Result<T, RequestFailure> {
+        if self.place().has_failed() {
+            self.file.leave_location();
+        }
         let turn = self.place().data.enter(self.requester).await?;
         let file = self.file.paced(turn.pacing());
         self.at_current_place(pin!(work(file))).await
@@ -109,14 +119,10 @@ impl RemoteFile {
     pub(crate) async fn read_range(&self, offset: u64, into: &mut [u8]) -> Result<usize, RequestFailure> {
         let mut done = 0;
         while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            let (at, length) = (offset.saturating_add(done as u64), rest.len());
-            let data = self.run(async |file| file.read_pages(at, length).await).await?;
-            let came = data.len().min(rest.len());
+            let at = offset.saturating_add(done as u64);
+            let came = self.run(async |file| file.read_into(at, rest).await).await?;
             if came == 0 {
                 break;
-            }
-            if let (Some(place), Some(data)) = (rest.get_mut(..came), data.get(..came)) {
-                place.copy_from_slice(data);
             }
             done += came;
         }
@@ -125,7 +131,7 @@ impl RemoteFile {
 
     /// Reads a range as [`RemoteFile::read_range`] does.
     pub(crate) async fn read_bytes(&self, offset: u64, length: usize) -> Result<Bytes, RequestFailure> {
-        let first = self.run(async |file| file.read_pages(offset, length).await).await?;
+        let first = self.run(async |file| file.read(offset, length).await).await?;
         if first.is_empty() || first.len() >= length {
             return Ok(first);
         }
@@ -142,13 +148,33 @@ impl RemoteFile {
     }
 
     /// Reads ranges that lie within the file, in few requests.
-    pub(crate) async fn read_ranges(&self, ranges: &[(u64, usize)]) -> Result<Vec<Bytes>, RequestFailure> {
-        self.run(async |file| file.read_vector(ranges).await).await
+    pub(crate) async fn read_ranges(
+        self: &Arc<Self>,
+        ranges: &[(u64, usize)],
+    ) -> Result<Vec<Bytes>, RequestFailure> {
+        if self.file.vectors().is_some() {
+            let read = async |file: OriginFile| match file.vectors() {
+                Some(file) => file.read_vector(ranges).await,
+                None => Ok(Vec::new()),
+            };
+            return self.run(read).await;
+        }
+        let read = |range: near_ranges::JoinedRange| {
+            let file = self.clone();
+            // Boxed, because many wait for their turn.
+            Box::pin(async move {
+                let data = file.read_bytes(range.offset, range.length).await?;
+                Ok::<_, RequestFailure>((range, data))
+            })
+        };
+        let joined = join_bounded(near_ranges::join(ranges), read).await;
+        let joined = joined.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(near_ranges::split(ranges, &joined))
     }
 
     /// Writes `data` at `offset`, with page checksums where the origin has them.
     pub(crate) async fn write(&self, offset: u64, data: Bytes) -> Result<(), RequestFailure> {
-        self.run(async |file| file.write_pages(offset, data).await).await.map_err(RequestFailure::of_change)
+        self.run(async |file| file.write(offset, data).await).await.map_err(RequestFailure::of_change)
     }
 
     /// Writes all data to stable storage.

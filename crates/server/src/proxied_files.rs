@@ -133,13 +133,7 @@ fn space(space: CacheSpace) -> DiskShare {
 }
 
 fn url(server: &ProxyServer) -> Result<Url, String> {
-    let scheme = if server.encrypted { "roots" } else { "root" };
-    Url::parse(&format!("{scheme}://{}", authority(server))).map_err(|error| error.to_string())
-}
-
-fn authority(server: &ProxyServer) -> String {
-    let ProxyServer { host, port, .. } = server;
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    Url::parse(&server.url()).map_err(|error| error.to_string())
 }
 
 /// Returns the settings of the client: those of a proxy, then the environment, then `pss.setopt`.
@@ -163,7 +157,7 @@ fn client_settings(effective: &Effective) -> Result<Settings, String> {
 pub(crate) fn query_answer(effective: &Effective) -> Option<String> {
     let origin = effective.proxy.origin.as_ref().filter(|_| *effective.proxy.enabled)?;
     let forwards = if origin.forwards { "= " } else { "" };
-    let fixed = origin.fixed.as_ref().map(authority).unwrap_or_default();
+    let fixed = origin.fixed.as_ref().map(ProxyServer::authority).unwrap_or_default();
     Some(format!("{forwards}{fixed}"))
 }
 

@@ -5,8 +5,8 @@ use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::shared::{option_not_yet, part_without_effect, unprotected};
 use crate::effective::{
-    AddressProblem, Effective, HostPattern, ORIGIN_PORT, OTHER_PROTOCOLS, OriginAddress, OriginOption,
-    OriginPermit, ProxyOrigin, ProxyServer,
+    AddressProblem, Effective, HostPattern, OTHER_PROTOCOLS, OriginAddress, OriginOption, OriginPermit,
+    OriginProtocol, ProxyOrigin, ProxyServer,
 };
 use crate::language::DirectiveToken;
 use crate::report::{ConfigReport, ProblemKind};
@@ -47,11 +47,15 @@ pub(super) fn origin(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Re
     if let Some((first, list)) = list {
         for protocol in list.split(',').filter(|protocol| !protocol.is_empty()) {
             match protocol {
-                "root" | "xroot" | "roots" | "xroots" => {}
+                known if OriginProtocol::parse(known).is_some() => {}
                 other if OTHER_PROTOCOLS.contains(&other) => option_not_yet(arguments, first, draft),
                 other => {
                     let what = format!("unknown protocol '{other}'");
-                    return Err(DirectiveFault::at(first, what, "allowed: root, roots, xroot, xroots"));
+                    return Err(DirectiveFault::at(
+                        first,
+                        what,
+                        "allowed: root, roots, xroot, xroots, http, https, dav, davs",
+                    ));
                 }
             }
         }
@@ -70,10 +74,10 @@ fn server(
     arguments: &mut Arguments<'_>,
     draft: &mut Draft<'_>,
 ) -> Result<ProxyServer, DirectiveFault> {
-    let OriginAddress { encrypted, host, port } =
+    let OriginAddress { protocol, host, port } =
         OriginAddress::parse(&token.text).map_err(|problem| match problem {
             AddressProblem::Unsupported(what) => {
-                let allowed = "not starting, because its files would not be served; use root:// or roots://";
+                let allowed = "not starting, because its files would not be served; use root://, roots://, http:// or https://";
                 DirectiveFault::at(token, what, allowed).of(ProblemKind::Unsupported)
             }
             AddressProblem::Malformed(what) => {
@@ -88,11 +92,15 @@ fn server(
         }
         (None, None) => {
             let what = format!("{}: no port is given for {host}", arguments.name.text);
-            draft.note(ProblemKind::Doubtful, token, what, &format!("using port {ORIGIN_PORT}"));
-            ORIGIN_PORT
+            let port = protocol.default_port();
+            // The default of the others is known to everybody.
+            if !protocol.is_http() {
+                draft.note(ProblemKind::Doubtful, token, what, &format!("using port {port}"));
+            }
+            port
         }
     };
-    Ok(ProxyServer { encrypted, host: host.to_owned(), port })
+    Ok(ProxyServer { protocol, host: host.to_owned(), port })
 }
 
 /// `[/] [*] host`.

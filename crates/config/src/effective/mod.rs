@@ -64,9 +64,10 @@ pub use protocol::{
     ChecksumConfig, ChecksumKind, ClientClass, PrepareLimit, ProtocolConfig, RedirectFunction, RedirectRule,
     RedirectServer, RedirectWhen, SessionLog,
 };
-pub(crate) use proxy::{AddressProblem, ORIGIN_PORT, OTHER_PROTOCOLS, OriginAddress};
+pub(crate) use proxy::{AddressProblem, OTHER_PROTOCOLS, OriginAddress};
 pub use proxy::{
-    CacheSpace, CacheValues, OriginOption, OriginPermit, ProxyOrigin, ProxyServer, ProxySettings,
+    CacheSpace, CacheValues, OriginOption, OriginPermit, OriginProtocol, OriginUrl, ProxyOrigin, ProxyServer,
+    ProxySettings,
 };
 pub use residency::{
     COPY_SLOTS_MAX, CopySlots, FreeSpaceLimit, PurgeProgram, PurgeRule, ResidencyConfig, STAGE_PLACES_MAX,

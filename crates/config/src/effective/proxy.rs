@@ -5,16 +5,67 @@ use std::str::FromStr;
 use super::network::HostPattern;
 use crate::setting::Setting;
 
-/// The port of servers that name none.
-pub(crate) const ORIGIN_PORT: u16 = 1094;
 /// Protocols of origins that are not supported.
-pub(crate) const OTHER_PROTOCOLS: [&str; 7] = ["http", "https", "dav", "davs", "pelican", "s3", "s3s"];
+pub(crate) const OTHER_PROTOCOLS: [&str; 3] = ["pelican", "s3", "s3s"];
+
+/// The protocol of an origin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OriginProtocol {
+    /// `root`, `xroot`: TLS if the server requires it.
+    Root,
+    /// `roots`, `xroots`: always TLS.
+    Roots,
+    /// `http`, `dav`.
+    Http,
+    /// `https`, `davs`.
+    Https,
+}
+
+impl OriginProtocol {
+    /// Returns the protocol of this name.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "root" | "xroot" => Self::Root,
+            "roots" | "xroots" => Self::Roots,
+            "http" | "dav" => Self::Http,
+            "https" | "davs" => Self::Https,
+            _ => return None,
+        })
+    }
+
+    /// Returns the name in front of `://`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::Roots => "roots",
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    /// Returns the port of servers that name none.
+    #[must_use]
+    pub const fn default_port(self) -> u16 {
+        match self {
+            Self::Root | Self::Roots => 1094,
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+
+    /// Reports whether it is HTTP, so that files can only be read.
+    #[must_use]
+    pub const fn is_http(self) -> bool {
+        matches!(self, Self::Http | Self::Https)
+    }
+}
 
 /// A server whose files a proxy serves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProxyServer {
-    /// Connections to it are always encrypted (`roots`).
-    pub encrypted: bool,
+    /// The protocol.
+    pub protocol: OriginProtocol,
     /// Name or address, without brackets.
     pub host: String,
     /// Port.
@@ -23,7 +74,7 @@ pub struct ProxyServer {
 
 /// The parts of the address of an origin.
 pub(crate) struct OriginAddress<'a> {
-    pub(crate) encrypted: bool,
+    pub(crate) protocol: OriginProtocol,
     pub(crate) host: &'a str,
     pub(crate) port: Option<&'a str>,
 }
@@ -38,7 +89,7 @@ pub(crate) enum AddressProblem {
 }
 
 impl<'a> OriginAddress<'a> {
-    /// Parses `[root://|roots://]host[+][:port][/]`.
+    /// Parses `[PROTOCOL://]host[+][:port][/]`.
     pub(crate) fn parse(text: &'a str) -> Result<Self, AddressProblem> {
         let malformed = |what: &str| Err(AddressProblem::Malformed(what.to_owned()));
         if text.starts_with('/') {
@@ -46,15 +97,13 @@ impl<'a> OriginAddress<'a> {
             return Err(AddressProblem::Unsupported(what));
         }
         let (scheme, place) = text.split_once("://").unwrap_or(("root", text));
-        let encrypted = match scheme {
-            "root" | "xroot" => false,
-            "roots" | "xroots" => true,
-            other if OTHER_PROTOCOLS.contains(&other) => {
-                return Err(AddressProblem::Unsupported(format!(
-                    "origins with {other} are not in force yet"
-                )));
+        let protocol = match OriginProtocol::parse(scheme) {
+            Some(protocol) => protocol,
+            None if OTHER_PROTOCOLS.contains(&scheme) => {
+                let what = format!("origins with {scheme} are not in force yet");
+                return Err(AddressProblem::Unsupported(what));
             }
-            other => return malformed(&format!("unknown protocol '{other}' of the origin")),
+            None => return malformed(&format!("unknown protocol '{scheme}' of the origin")),
         };
         let place = place.strip_suffix('/').unwrap_or(place);
         if place.contains(['/', '?', ',']) {
@@ -70,7 +119,7 @@ impl<'a> OriginAddress<'a> {
         if host.is_empty() || host.contains(is_odd) {
             return malformed("badly formed origin address");
         }
-        Ok(Self { encrypted, host, port })
+        Ok(Self { protocol, host, port })
     }
 }
 
@@ -94,12 +143,58 @@ impl FromStr for ProxyServer {
     /// Parses an address of the command line.
     fn from_str(text: &str) -> Result<Self, String> {
         let address = OriginAddress::parse(text);
-        let OriginAddress { encrypted, host, port } = address.map_err(|problem| match problem {
+        let OriginAddress { protocol, host, port } = address.map_err(|problem| match problem {
             AddressProblem::Unsupported(what) | AddressProblem::Malformed(what) => what,
         })?;
-        let number = port.map_or(Ok(ORIGIN_PORT), str::parse).ok().filter(|port| *port > 0);
+        let number = port.map_or(Ok(protocol.default_port()), str::parse).ok().filter(|port| *port > 0);
         let port = number.ok_or_else(|| format!("invalid port '{}'", port.unwrap_or_default()))?;
-        Ok(Self { encrypted, host: host.to_owned(), port })
+        Ok(Self { protocol, host: host.to_owned(), port })
+    }
+}
+
+impl ProxyServer {
+    /// Returns `host:port`, with an IPv6 address in brackets.
+    #[must_use]
+    pub fn authority(&self) -> String {
+        let Self { host, port, .. } = self;
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+
+    /// Returns the URL of the server.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("{}://{}", self.protocol.name(), self.authority())
+    }
+}
+
+/// `--origin`: a server, and with HTTP the directory there whose files are served.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OriginUrl {
+    /// The server.
+    pub server: ProxyServer,
+    /// The directory; `None` for all files.
+    pub directory: Option<String>,
+}
+
+impl FromStr for OriginUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let path_at = text.find("://").and_then(|at| Some(at + 3 + text.get(at + 3..)?.find('/')?));
+        let (server, path) = path_at.and_then(|at| text.split_at_checked(at)).unwrap_or((text, ""));
+        let directory = path.trim_end_matches('/');
+        if directory.is_empty() {
+            return Ok(Self { server: text.trim_end_matches('/').parse()?, directory: None });
+        }
+        let parsed: ProxyServer = server.parse()?;
+        if !parsed.protocol.is_http() {
+            // The error of a path.
+            return Err(text.parse::<ProxyServer>().err().unwrap_or_else(|| "it names a path".to_owned()));
+        }
+        if directory.contains(['%', '?', '#']) {
+            return Err("write the directory as it is, without percent-encoding and query".to_owned());
+        }
+        Ok(Self { server: parsed, directory: Some(directory.to_owned()) })
     }
 }
 
@@ -213,14 +308,40 @@ mod tests {
     #[test]
     fn addresses_of_origins_are_parsed() {
         let parsed = |text: &str| text.parse::<ProxyServer>();
-        let server = |encrypted, host: &str, port| Ok(ProxyServer { encrypted, host: host.to_owned(), port });
-        assert_eq!(parsed("o"), server(false, "o", 1094));
-        assert_eq!(parsed("root://o:2/"), server(false, "o", 2));
-        assert_eq!(parsed("xroots://[::1]:3"), server(true, "::1", 3));
-        assert_eq!(parsed("o+:4"), server(false, "o", 4));
-        for text in
-            ["", "/dir", "http://o", "ftp://o", "root://o//data", "o:0", "o:x", "u@o", "o,p", "[::1", "::1"]
-        {
+        let server = |protocol, host: &str, port| Ok(ProxyServer { protocol, host: host.to_owned(), port });
+        assert_eq!(parsed("o"), server(OriginProtocol::Root, "o", 1094));
+        assert_eq!(parsed("root://o:2/"), server(OriginProtocol::Root, "o", 2));
+        assert_eq!(parsed("xroots://[::1]:3"), server(OriginProtocol::Roots, "::1", 3));
+        assert_eq!(parsed("o+:4"), server(OriginProtocol::Root, "o", 4));
+        assert_eq!(parsed("http://o"), server(OriginProtocol::Http, "o", 80));
+        assert_eq!(parsed("davs://o/"), server(OriginProtocol::Https, "o", 443));
+        for text in [
+            "",
+            "/dir",
+            "s3://o",
+            "http://o/data",
+            "ftp://o",
+            "root://o//data",
+            "o:0",
+            "o:x",
+            "u@o",
+            "o,p",
+            "[::1",
+            "::1",
+        ] {
+            assert!(parsed(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_an_http_origin_of_the_command_line_has_a_directory() {
+        let parsed = |text: &str| text.parse::<OriginUrl>().map(|url| (url.server.url(), url.directory));
+        let directory =
+            |url: &str, directory: Option<&str>| Ok((url.to_owned(), directory.map(str::to_owned)));
+        assert_eq!(parsed("https://o/a b/c/"), directory("https://o:443", Some("/a b/c")));
+        assert_eq!(parsed("http://[::1]:8/"), directory("http://[::1]:8", None));
+        assert_eq!(parsed("o:1"), directory("root://o:1", None));
+        for text in ["root://o//data", "https://o/a%20b", "https://o/a?x", "https:///a", "ftp://o/a"] {
             assert!(parsed(text).is_err(), "{text}");
         }
     }

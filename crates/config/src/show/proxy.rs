@@ -49,18 +49,8 @@ fn space(space: CacheSpace) -> String {
 
 fn origin(origin: &ProxyOrigin) -> String {
     let forwards = origin.forwards.then(|| "=".to_owned());
-    let server = origin.fixed.as_ref().map(server);
+    let server = origin.fixed.as_ref().map(ProxyServer::url);
     forwards.into_iter().chain(server).collect::<Vec<_>>().join(" ")
-}
-
-fn server(server: &ProxyServer) -> String {
-    let ProxyServer { encrypted, host, port } = server;
-    let scheme = if *encrypted { "roots" } else { "root" };
-    if host.contains(':') {
-        format!("{scheme}://[{host}]:{port}")
-    } else {
-        format!("{scheme}://{host}:{port}")
-    }
 }
 
 fn permit(permit: &OriginPermit) -> String {

@@ -1,0 +1,105 @@
+"""Web servers as origins: one of Python with ranges, and the real server with its HTTP protocol."""
+
+import email.utils
+import http.server
+import ssl
+import threading
+
+import peers
+
+
+class WebServer:
+    """A web server with files in memory. `read` counts the bytes of files that it has sent."""
+
+    def __init__(self, certificate=None):
+        self.files = {}
+        self.requests = []
+        self.read = 0
+        self.lock = threading.Lock()
+        owner = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_HEAD(self):
+                owner.answer(self, False)
+
+            def do_GET(self):
+                owner.answer(self, True)
+
+            def log_message(self, *_):
+                pass
+
+        class Threads(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 128
+
+            def handle_error(self, *_):
+                pass
+
+        self.server = Threads(("127.0.0.1", 0), Handler)
+        self.port = self.server.server_address[1]
+        self.scheme = "https" if certificate else "http"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+
+    @property
+    def origin(self):
+        return f"{self.scheme}://localhost:{self.port}"
+
+    def place(self, path, content, modified=1_700_000_000, tag=True):
+        self.files[path] = (content, modified, tag)
+
+    def answer(self, handler, has_body):
+        self.requests.append((handler.command, handler.path, dict(handler.headers)))
+        path = handler.path.split("?")[0]
+        found = self.files.get(path)
+        if found is None:
+            is_directory = any(name.startswith(path.rstrip("/") + "/") for name in list(self.files))
+            handler.send_response(404 if not is_directory else 403 if path.endswith("/") else 301)
+            if is_directory:
+                handler.send_header("Location", path + "/")
+            handler.send_header("Content-Length", "0")
+            handler.end_headers()
+            return
+        content, modified, tag = found
+        part, status = content, 200
+        wanted = handler.headers.get("Range")
+        if wanted:
+            first, last = wanted.removeprefix("bytes=").split("-")
+            first, last = int(first), min(int(last), len(content) - 1)
+            part, status = content[first:last + 1], 206
+        handler.send_response(status)
+        if wanted:
+            handler.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
+        handler.send_header("Content-Length", str(len(part)))
+        handler.send_header("Last-Modified", email.utils.formatdate(modified, usegmt=True))
+        if tag:
+            handler.send_header("ETag", f'"{hash(content) & 0xffffffff:x}"')
+        handler.end_headers()
+        if has_body:
+            with self.lock:
+                self.read += len(part)
+            handler.wfile.write(part)
+
+    def __enter__(self):
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class TheirWebServer(peers.Theirs):
+    """The real server, which also speaks HTTP."""
+
+    def __init__(self, settings=""):
+        self.web_port = peers.free_port()
+        super().__init__(settings=f"xrd.protocol XrdHttp:{self.web_port} libXrdHttp.so\nxrootd.chksum max 2 adler32\n{settings}")
+
+    @property
+    def origin(self):
+        return f"http://localhost:{self.web_port}"
