@@ -113,6 +113,22 @@ def test_a_cache_fetches_each_byte_once(web, tmp_path):
         assert (tmp_path / "f").read_bytes() == CONTENT and web.read == 0
 
 
+def test_files_of_the_real_server_are_kept(theirs, tmp_path):
+    with Cache(theirs.origin) as cache:
+        xrdcp(cache.url("/f"), tmp_path / "f").ok()
+        assert (tmp_path / "f").read_bytes() == CONTENT
+        wait_until(lambda: cache.is_complete("f"))
+        # Another version, of which the server shows the time only.
+        peers.place(theirs.tree / "f", CONTENT[::-1])
+        os.utime(theirs.tree / "f", (1_700_000_500, 1_700_000_500))
+        try:
+            xrdcp("-f", cache.url("/f"), tmp_path / "f").ok()
+            assert (tmp_path / "f").read_bytes() == CONTENT[::-1]
+        finally:
+            peers.place(theirs.tree / "f", CONTENT)
+            os.utime(theirs.tree / "f", (1_700_000_000, 1_700_000_000))
+
+
 def test_a_changed_file_is_fetched_anew_and_never_mixed(web, tmp_path):
     old, new = CONTENT[:200_000], bytes(reversed(CONTENT[:200_000]))
     for proxy in (Proxy(web.origin), Cache(web.origin, "pfc.prefetch 0\n")):
