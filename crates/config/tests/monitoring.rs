@@ -11,14 +11,14 @@ fn read(text: &str) -> Loaded {
 fn reports(text: &str) -> SummaryReports {
     let loaded = read(text);
     assert_eq!(loaded.report.to_string(), "", "{text}");
-    loaded.effective.monitoring.reports.value.unwrap()
+    loaded.effective.monitoring.reports.value.expect("reports")
 }
 
 /// The parts with these names.
 fn parts(names: &str) -> ReportParts {
     names
         .split_whitespace()
-        .fold(ReportParts::NONE, |parts, name| parts.with(ReportPart::named(name).unwrap()))
+        .fold(ReportParts::NONE, |parts, name| parts.with(ReportPart::named(name).expect(name)))
 }
 
 #[test]
@@ -57,7 +57,8 @@ fn values_are_shown_as_directives_with_the_same_effect() {
         let found = reports(&format!("xrd.report {text}"));
         let shown: Vec<String> = show(&read(&format!("xrd.report {text}")).effective)
             .iter()
-            .filter_map(|line| (line.directive == "xrd.report").then(|| line.value.clone().unwrap()))
+            .filter(|line| line.directive == "xrd.report")
+            .filter_map(|line| line.value.clone())
             .collect();
         assert_eq!(shown.len(), 1);
         assert_eq!(reports(&format!("xrd.report {}", shown[0])), found);

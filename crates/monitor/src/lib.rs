@@ -18,7 +18,9 @@ mod sections;
 mod sender;
 
 pub use received::{InvalidReport, ReceivedReport};
-pub use report::{ReportSection, ReportValue, SummaryHeader, SummaryReport};
+pub use report::{
+    NamedFigures, ReportSection, ReportValue, SummaryHeader, SummaryReport, number_group, numbers,
+};
 pub use sections::{
     BufferFigures, LinkFigures, LoginFigures, OperationFigures, PathSizes, PollFigures, ProcessFigures,
     ProtocolFigures, SchedulerFigures, SignatureFigures, SpaceSizes, StorageFigures, ThirdPartyFigures,

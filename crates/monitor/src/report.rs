@@ -47,6 +47,19 @@ impl From<u64> for ReportValue {
     }
 }
 
+/// Figures with their names.
+pub type NamedFigures = Vec<(Cow<'static, str>, ReportValue)>;
+
+/// Returns numbers with their names.
+pub fn numbers<const N: usize>(named: [(&'static str, u64); N]) -> NamedFigures {
+    named.map(|(name, number)| (Cow::Borrowed(name), ReportValue::Number(number))).into()
+}
+
+/// Returns a group of numbers.
+pub fn number_group<const N: usize>(named: [(&'static str, u64); N]) -> ReportValue {
+    ReportValue::Group(numbers(named))
+}
+
 /// A part of a report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReportSection {

@@ -1,23 +1,11 @@
-//! Figures of the server as sections of a report, with the names of the format.
+//! NamedFigures of the server as sections of a report, with the names of the format.
 //!
 //! Elements that count work of XRootD's threads which this server does not have are 0: reads that
 //! waited for a thread (`tmo`, `rej`, and `max` of `aio`), partial calls of sendfile (`sfps`), background queues
 //! (`bxq`).
 
-use crate::report::{ReportSection, ReportValue};
-use std::borrow::Cow;
+use crate::report::{NamedFigures, ReportSection, ReportValue, number_group, numbers};
 use std::time::Duration;
-
-type Figures = Vec<(Cow<'static, str>, ReportValue)>;
-
-/// Returns numbers with their names.
-fn numbers<const N: usize>(named: [(&'static str, u64); N]) -> Figures {
-    named.map(|(name, number)| (Cow::Borrowed(name), ReportValue::Number(number))).into()
-}
-
-fn group<const N: usize>(named: [(&'static str, u64); N]) -> ReportValue {
-    ReportValue::Group(numbers(named))
-}
 
 /// Returns the section `info`: who the server is.
 pub fn info(host: &str, port: u16, instance: &str) -> ReportSection {
@@ -115,7 +103,7 @@ pub struct ProcessFigures {
 
 /// Returns the section `proc`.
 pub fn process(found: ProcessFigures) -> ReportSection {
-    let part = |time: Duration| group([("s", time.as_secs()), ("u", time.subsec_micros().into())]);
+    let part = |time: Duration| number_group([("s", time.as_secs()), ("u", time.subsec_micros().into())]);
     let ProcessFigures { user, system } = found;
     ReportSection::new("proc", vec![("usr".into(), part(user)), ("sys".into(), part(system))])
 }
@@ -167,7 +155,7 @@ pub struct LoginFigures {
     pub authenticated: u64,
 }
 
-/// Figures of the xroot protocol.
+/// NamedFigures of the xroot protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ProtocolFigures {
     /// Sessions since the start.
@@ -191,7 +179,7 @@ pub struct ProtocolFigures {
 /// Returns the section `xrootd`.
 pub fn xroot(found: &ProtocolFigures) -> ReportSection {
     let ProtocolFigures { operations: ops, signatures, transfers, logins, .. } = found;
-    let ops = group([
+    let ops = number_group([
         ("open", ops.opens),
         ("rf", 0),
         ("rd", ops.reads),
@@ -206,7 +194,7 @@ pub fn xroot(found: &ProtocolFigures) -> ReportSection {
         ("putf", 0),
         ("misc", ops.others),
     ]);
-    let logins = group([
+    let logins = number_group([
         ("num", logins.logins),
         ("af", logins.refused),
         ("au", logins.authenticated),
@@ -216,8 +204,8 @@ pub fn xroot(found: &ProtocolFigures) -> ReportSection {
     let figures = vec![
         ("num".into(), found.sessions.into()),
         ("ops".into(), ops),
-        ("sig".into(), group([("ok", verified), ("bad", failed), ("ign", ignored)])),
-        ("aio".into(), group([("num", *transfers), ("max", 0), ("rej", 0)])),
+        ("sig".into(), number_group([("ok", verified), ("bad", failed), ("ign", ignored)])),
+        ("aio".into(), number_group([("num", *transfers), ("max", 0), ("rej", 0)])),
         ("err".into(), found.errors.into()),
         ("rdr".into(), found.redirects.into()),
         ("dly".into(), found.delays.into()),
@@ -239,7 +227,7 @@ pub struct ThirdPartyFigures {
     pub expired: u64,
 }
 
-/// Figures of the logical file system.
+/// NamedFigures of the logical file system.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VirtualFileFigures {
     /// The role in a cluster, in words.
@@ -282,7 +270,7 @@ pub fn virtual_files(found: &VirtualFileFigures) -> ReportSection {
         ("sok", 0),
         ("ser", 0),
     ]));
-    let copies = group([("grnt", granted), ("deny", denied), ("err", failed), ("exp", expired)]);
+    let copies = number_group([("grnt", granted), ("deny", denied), ("err", failed), ("exp", expired)]);
     figures.push(("tpc".into(), copies));
     ReportSection::new("ofs", figures)
 }
@@ -323,7 +311,7 @@ pub struct SpaceSizes {
     pub quota: Option<u64>,
 }
 
-/// Figures of the storage.
+/// NamedFigures of the storage.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StorageFigures {
     /// The exported paths.
@@ -337,7 +325,7 @@ const STORAGE_UNIT: u64 = 1024;
 
 /// Returns the section `oss`.
 pub fn storage(found: &StorageFigures) -> ReportSection {
-    let path = |path: &PathSizes| -> Figures {
+    let path = |path: &PathSizes| -> NamedFigures {
         let mut figures = vec![
             ("lp".into(), ReportValue::Quoted(path.logical.clone())),
             ("rp".into(), ReportValue::Quoted(path.physical.clone())),
@@ -350,7 +338,7 @@ pub fn storage(found: &StorageFigures) -> ReportSection {
         ]));
         figures
     };
-    let space = |space: &SpaceSizes| -> Figures {
+    let space = |space: &SpaceSizes| -> NamedFigures {
         let mut figures = vec![("name".into(), ReportValue::Text(space.name.clone()))];
         figures.extend(numbers([
             ("tot", space.total / STORAGE_UNIT),

@@ -182,9 +182,8 @@ impl RunningServer {
             true => Some(self::logical(effective, address.port(), false, |posix| posix)?),
             false => logical.clone(),
         };
-        let start = |settings| {
-            ClusterThread::start(settings, Arc::new(SystemClock::new()), address.port(), seen, &supervisor)
-        };
+        let clock = Arc::new(SystemClock::new());
+        let start = |settings| ClusterThread::start(settings, clock, address.port(), seen, &supervisor);
         let cluster = cluster.map(start).transpose()?;
         let staged = logical.as_ref().map(|logical| purging::start(logical, effective, &supervisor));
         let (own, transfers) = staged.transpose()?.unzip();
@@ -199,13 +198,11 @@ impl RunningServer {
         door.peer_names = Some(login::peer_names(&doorkeeper));
         door.settings.host_rules = authorization.as_ref().map(ServerAuthorization::host_rules);
         let certificates = expiry::list_certificates(login.as_ref().map(|login| &login.policy), tls.as_ref());
-        let (port, logical_files, proxy_files) = (address.port(), logical.clone(), proxy.clone());
-        let about = ReportedServer { port, role, logical: logical_files, proxy: proxy_files, certificates };
+        let about = ReportedServer::new((address.port(), role), &logical, &proxy, certificates);
         let door = SummaryReporter::open_door((door, files), effective, about, &supervisor);
         let (xroot, reporter) = door.map_err(system("a thread"))?;
         let doors: Arc<[Arc<dyn Door>]> = Arc::new([xroot.clone() as Arc<dyn Door>]);
-        let refusals = Arc::new(Refusals::default());
-        let admission = admission(doorkeeper.clone());
+        let (refusals, admission) = (Arc::<Refusals>::default(), admission(doorkeeper.clone()));
         let acceptor = PortAcceptor::start(listener, loops.clone(), doors, admission, refusals.clone())
             .map_err(system("a thread"))?;
         Ok(Self {

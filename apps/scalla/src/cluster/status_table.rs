@@ -1,7 +1,7 @@
 //! The table of `scalla cluster status`: the tree of nodes, one per line.
 
 use base::shown;
-use server::cluster::{CacheStatus, ChildStatus, NodeStatus, SpaceStatus, show_age};
+use server::cluster::{ChildStatus, LocationCacheStatus, NodeStatus, SpaceStatus, show_age};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -87,7 +87,8 @@ impl StatusTable {
     /// Adds the figures of a node with children for which there is no column.
     fn inner(&mut self, node: &NodeStatus, lead: &str) {
         let bar = if node.children.is_empty() { " " } else { "│" };
-        if let Some(CacheStatus { locations, hits, misses, hit_rate, queries, held, .. }) = node.cache {
+        if let Some(LocationCacheStatus { locations, hits, misses, hit_rate, queries, held, .. }) = node.cache
+        {
             let percent = (hit_rate * 100.0).round();
             let mut text = format!(
                 "{lead}{bar}  {locations} locations known, {percent}% of {} look-ups hit, {queries} queries under way",
@@ -312,13 +313,13 @@ mod tests {
             id: "m-id 1213m".to_owned(),
             state: "serving".to_owned(),
             uptime_seconds: Some(5),
-            cache: Some(CacheStatus {
+            cache: Some(LocationCacheStatus {
                 locations: 3,
                 hits: 3,
                 misses: 1,
                 hit_rate: 0.75,
                 held: 2,
-                ..CacheStatus::default()
+                ..LocationCacheStatus::default()
             }),
             children: vec![supervisor, real],
             ..NodeStatus::default()

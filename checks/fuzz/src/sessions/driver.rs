@@ -81,6 +81,8 @@ impl ReplyOutputs for Outputs {
     fn link(&mut self, link: PathId) -> &mut Vec<u8> {
         self.0.entry(link.0).or_default()
     }
+
+    fn count(&mut self, _: session::CountedEvent) {}
 }
 
 pub(super) struct FuzzDriver {

@@ -6,7 +6,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
 fn text(value: &str) -> Option<Box<str>> {
-    Some(value.into()).filter(|value: &Box<str>| !value.is_empty())
+    (!value.is_empty()).then(|| value.into())
 }
 
 /// A client that logged in by a protocol with a name, organizations, roles and groups.

@@ -96,6 +96,6 @@ pub(crate) use prepares::PrepareBatch;
 pub(crate) use rights::client_permit;
 pub use settings::{INVENTORY_MAX, Listen, OUTBOX_BYTES_MAX, Settings, acceptor_role};
 pub use space_totals::SpaceFor;
-pub use status::{Activity, CacheStatus, ChildStatus, LoadStatus, NodeStatus, SpaceStatus, show_age};
+pub use status::{Activity, ChildStatus, LoadStatus, LocationCacheStatus, NodeStatus, SpaceStatus, show_age};
 pub use survey::{AskClientPort, DoorStatus, TreeSurvey, ask as ask_node, survey};
 pub use thread::ClusterThread;

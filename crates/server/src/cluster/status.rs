@@ -88,7 +88,7 @@ pub struct NodeStatus {
     /// process is its own redirector.
     pub redirectors: u64,
     /// The location cache; `None` for a server.
-    pub cache: Option<CacheStatus>,
+    pub cache: Option<LocationCacheStatus>,
 }
 
 /// A child, as known to its parent.
@@ -229,7 +229,7 @@ impl From<SpaceReport> for SpaceStatus {
 
 /// The location cache.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct CacheStatus {
+pub struct LocationCacheStatus {
     /// Number of locations held.
     pub locations: u64,
     /// Look-ups that found a location, since the start.
@@ -304,7 +304,7 @@ impl StatusInputs<'_> {
                 let stats = resolver.stats();
                 let (hits, misses) = (stats.cache.hits, stats.cache.misses);
                 let asked = hits + misses;
-                CacheStatus {
+                LocationCacheStatus {
                     locations: stats.cache.locations,
                     hits,
                     misses,

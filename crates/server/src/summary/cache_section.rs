@@ -1,18 +1,7 @@
 //! The section of the disk cache of a proxy. Source: monitoring facts, `cache`.
 
 use cache::DiskCacheStatus;
-use monitor::{ReportSection, ReportValue};
-use std::borrow::Cow;
-
-type Figures = Vec<(Cow<'static, str>, ReportValue)>;
-
-fn numbers<const N: usize>(named: [(&'static str, u64); N]) -> Figures {
-    named.map(|(name, number)| (Cow::Borrowed(name), ReportValue::Number(number))).into()
-}
-
-fn group<const N: usize>(named: [(&'static str, u64); N]) -> ReportValue {
-    ReportValue::Group(numbers(named))
-}
+use monitor::{ReportSection, ReportValue, number_group, numbers};
 
 /// Returns the section in the order of XRootD. What this cache does not have is 0: hits of bytes that were fetched
 /// ahead, updates, complete files, and delayed opens and closes.
@@ -21,37 +10,34 @@ pub(super) fn cache_section(status: &DiskCacheStatus) -> ReportSection {
     let not_stored =
         status.bytes_delivered.saturating_sub(status.bytes_hit).saturating_sub(status.bytes_bypassed);
     let (total, high, low) = status.disk;
-    let reads = group([
+    let reads = number_group([
         ("in", fetched),
         ("out", status.bytes_delivered),
         ("hits", status.bytes_hit),
         ("miss", not_stored),
     ]);
-    let files = group([
+    let files = number_group([
         ("opened", status.opens),
         ("closed", status.closes),
         ("new", 0),
         ("del", status.evicted_files),
-        ("now", status.open_files as u64),
+        ("now", status.open_files),
         ("full", 0),
     ]);
-    let store = group([("size", total), ("used", status.bytes), ("min", low), ("max", high)]);
-    let memory = group([
-        ("size", status.memory_limit as u64),
-        ("used", status.memory as u64),
-        ("wq", status.waiting_writes as u64),
-    ]);
+    let store = number_group([("size", total), ("used", status.bytes), ("min", low), ("max", high)]);
+    let memory =
+        number_group([("size", status.memory_limit), ("used", status.memory), ("wq", status.waiting_writes)]);
     let figures = vec![
-        ("prerd".into(), group([("in", status.bytes_ahead), ("hits", 0), ("miss", 0)])),
+        ("prerd".into(), number_group([("in", status.bytes_ahead), ("hits", 0), ("miss", 0)])),
         ("rd".into(), reads),
         ("pass".into(), ReportValue::Counted(status.bytes_bypassed, numbers([("cnt", status.bypasses)]))),
-        ("wr".into(), group([("out", status.bytes_stored), ("updt", 0)])),
+        ("wr".into(), number_group([("out", status.bytes_stored), ("updt", 0)])),
         ("saved".into(), status.bytes_hit.into()),
         ("purge".into(), status.evicted_bytes.into()),
         ("files".into(), files),
         ("store".into(), store),
         ("mem".into(), memory),
-        ("opcl".into(), group([("odefer", 0), ("defero", 0), ("cdefer", 0), ("clost", 0)])),
+        ("opcl".into(), number_group([("odefer", 0), ("defero", 0), ("cdefer", 0), ("clost", 0)])),
     ];
     ReportSection { attribute: Some(("type", "pfc")), ..ReportSection::new("cache", figures) }
 }

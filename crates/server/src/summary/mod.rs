@@ -33,14 +33,24 @@ const PROGRAM: &str = "xrootd";
 
 /// The parts of a server that a report is about.
 pub(crate) struct ReportedServer {
-    pub(crate) port: u16,
-    /// The role in a cluster; `None` for a server that stands alone.
-    pub(crate) role: Option<NodeRole>,
-    /// The files that are served; `None` for a redirector and a proxy.
-    pub(crate) logical: Option<Arc<Logical>>,
-    /// The files of origins; `None` if this server is no proxy.
-    pub(crate) proxy: Option<Arc<ProxyFiles>>,
-    pub(crate) certificates: Option<ListCertificates>,
+    port: u16,
+    role: Option<NodeRole>,
+    logical: Option<Arc<Logical>>,
+    proxy: Option<Arc<ProxyFiles>>,
+    certificates: Option<ListCertificates>,
+}
+
+impl ReportedServer {
+    /// Returns the parts of a server with this port and role in a cluster. `logical` are the files that are
+    /// served, which a redirector and a proxy do not have; `proxy` are the files of origins.
+    pub(crate) fn new(
+        (port, role): (u16, Option<NodeRole>),
+        logical: &Option<Arc<Logical>>,
+        proxy: &Option<Arc<ProxyFiles>>,
+        certificates: Option<ListCertificates>,
+    ) -> Self {
+        Self { port, role, logical: logical.clone(), proxy: proxy.clone(), certificates }
+    }
 }
 
 /// What reports are made from.

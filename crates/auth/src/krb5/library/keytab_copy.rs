@@ -24,11 +24,11 @@ const END_OF_TABLE: i32 = -1_765_328_202;
 /// The copy of a file. Another key table than a file is never copied.
 pub(in crate::krb5) struct KeytabCopy {
     make: ContextMaker,
-    state: Mutex<CopyState>,
+    state: Mutex<KeptKeysState>,
 }
 
 #[derive(Default)]
-struct CopyState {
+struct KeptKeysState {
     file: Option<Arc<str>>,
     keys: Option<Arc<CopiedKeys>>,
 }
@@ -68,14 +68,14 @@ impl KeytabCopy {
         Self { make, state: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, CopyState> {
+    fn state(&self) -> MutexGuard<'_, KeptKeysState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the file, and forgets the copy.
     pub(in crate::krb5) fn set_file(&self, file: Option<&str>) {
         let file = file.map(Arc::from);
-        let outdated = std::mem::replace(&mut *self.state(), CopyState { file, keys: None });
+        let outdated = std::mem::replace(&mut *self.state(), KeptKeysState { file, keys: None });
         drop(outdated);
     }
 
