@@ -26,9 +26,6 @@ const EARLIER_COMPARED_MAX: usize = 100;
 /// Time between two reads of the file.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(600);
 
-/// The protocol whose clients have the names of their tokens, which the issuers decide about.
-const TOKEN_LOGIN: &str = "ztn";
-
 /// The demands on a file.
 const TRUST: FileTrust = FileTrust {
     owner: TrustedOwner::Own,
@@ -145,7 +142,13 @@ impl EntityMap {
             };
             return MapOutcome { line: None, entity };
         };
-        let has_name_of_token = client.protocol == TOKEN_LOGIN;
+        if rule.is_uncertain_for(client) {
+            let what =
+                format!("{file}:{}: the host of {} has no name, so the rule may hold", rule.line(), who());
+            return MapOutcome { line: Some(rule.line()), entity: Err(what) };
+        }
+        // An identity that a proxy server forwards has no token here that could name it, whatever its protocol was.
+        let has_name_of_token = entity.verified_bearer().is_some();
         let entity = match rule.result() {
             RuleResult::Refuse => Err(format!("{file}:{}: the rule refuses {}", rule.line(), who())),
             RuleResult::Keep => Ok(entity.clone().mapped(rule.line(), None)),

@@ -50,6 +50,13 @@ impl PeerHostPattern {
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let text = text.trim_matches(['[', ']']).to_ascii_lowercase();
+        // Other spellings of an address, such as that in the log, would never match.
+        let text = match written_ip(&text) {
+            Some(address) => base::meant_ip(address).to_string(),
+            None => {
+                text.strip_prefix("::ffff:").filter(|rest| rest.contains('.')).unwrap_or(&text).to_owned()
+            }
+        };
         let has_digits = text.bytes().any(|byte| byte.is_ascii_digit());
         let is_address =
             has_digits && text.bytes().all(|byte| byte.is_ascii_digit() || b".*".contains(&byte));
@@ -73,6 +80,11 @@ impl PeerHostPattern {
                 pattern.matches(address.map(|address| address.to_string()).as_deref())
             }
         }
+    }
+
+    /// Reports whether it is unknown if a host matches, because its name is.
+    pub(crate) fn is_unknown_for(&self, host: &str) -> bool {
+        self.needs_host_name() && written_ip(host).is_some()
     }
 
     /// Reports whether the name of a host decides.

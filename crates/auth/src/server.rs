@@ -159,9 +159,15 @@ pub trait ServerProtocol: Send + Sync {
         false
     }
 
-    /// Reports whether the name of the host of a peer decides about its identity.
+    /// Reports whether the name of the host of a peer decides about its identity, so that no peer can log in while
+    /// names cannot be looked up.
     fn needs_host_name(&self) -> bool {
         false
+    }
+
+    /// Reports whether the name of the host of a peer is used. Without it less is allowed.
+    fn wants_host_name(&self) -> bool {
+        self.needs_host_name()
     }
 
     /// Begins an exchange with a peer.

@@ -117,6 +117,14 @@ impl CacheTree {
         Ok(was_there)
     }
 
+    /// Makes removals durable.
+    ///
+    /// # Errors
+    /// Errors of the operating system.
+    pub fn sync(&self, _lock: &CacheTreeLock) -> io::Result<()> {
+        self.context.sync_removals()
+    }
+
     /// Compares the stored blocks of a file with their checksums. Nothing is changed. `progress` gets the number of
     /// bytes of each block.
     ///

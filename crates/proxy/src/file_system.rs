@@ -52,6 +52,14 @@ pub trait PrepareIds: Send + Sync {
     fn has_issued(&self, id: &[u8]) -> bool;
 }
 
+/// Receives the result of a removal of cached files.
+pub trait EvictionReply: Send + Sync + 'static {
+    /// Reports whether somebody waits for the result.
+    fn is_wanted(&self) -> bool;
+    /// Takes the result.
+    fn send(self, eviction: CacheEviction);
+}
+
 /// The name space of origins.
 pub struct ProxyFiles {
     pub(crate) config: Arc<ProxyConfig>,
@@ -147,10 +155,13 @@ impl ProxyFiles {
     }
 
     /// Removes cached files at and below a path that nobody has open, for an administrator. Without a disk cache,
-    /// `done` is not called.
-    pub fn evict(&self, path: LogicalPath, done: impl FnOnce(CacheEviction) + Send + 'static) {
+    /// nothing is sent.
+    pub fn evict<D: EvictionReply>(&self, path: LogicalPath, reply: D) {
         if let Some(cache) = self.cache.clone() {
-            self.threads.handle().spawn(async move { done(cache.evict(&path).await) });
+            self.threads.handle().spawn(async move {
+                let eviction = cache.evict(&path, || reply.is_wanted()).await;
+                reply.send(eviction);
+            });
         }
     }
 

@@ -48,5 +48,5 @@ mod settings;
 mod status;
 mod threads;
 
-pub use file_system::{PrepareIds, ProxyFiles};
+pub use file_system::{EvictionReply, PrepareIds, ProxyFiles};
 pub use settings::{ProxyCacheConfig, ProxyConfig, ProxyExport, client_settings};

@@ -135,6 +135,10 @@ impl ServerProtocol for NamedProtocol {
         self.inner.needs_host_name() || self.map.as_ref().is_some_and(|map| map.needs_host_name())
     }
 
+    fn wants_host_name(&self) -> bool {
+        self.inner.wants_host_name() || self.needs_host_name()
+    }
+
     fn begin(&self, peer: &LoginPeer) -> Box<dyn ServerLogin> {
         Box::new(NamedLogin {
             protocol: self.inner.id(),

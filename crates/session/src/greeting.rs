@@ -131,7 +131,7 @@ impl SessionClient {
             return false;
         }
         let settings = &self.settings;
-        let by_login = || settings.login.as_ref().is_some_and(|policy| policy.needs_host_name());
+        let by_login = || settings.login.as_ref().is_some_and(|policy| policy.wants_host_name());
         let by_signing =
             || !settings.selects_by_address && settings.signing.needs_host_name(self.caller.identity.address);
         let by_rules = || settings.host_rules.as_ref().is_some_and(HostRules::needs_hosts);

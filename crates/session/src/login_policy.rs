@@ -194,10 +194,16 @@ impl LoginPolicy {
         &self.protocols
     }
 
-    /// Reports whether the name of a host decides about its protocols or about the identity of its clients.
+    /// Reports whether the name of a host decides about its protocols or about the identity of its clients, so that
+    /// no client can log in while names cannot be looked up.
     pub fn needs_host_name(&self) -> bool {
         self.bindings.iter().any(|bound| bound.binding.hosts.as_str() != ANY_HOST)
             || self.protocols.iter().any(|protocol| protocol.needs_host_name())
+    }
+
+    /// Reports whether the name of a host is used.
+    pub fn wants_host_name(&self) -> bool {
+        self.needs_host_name() || self.protocols.iter().any(|protocol| protocol.wants_host_name())
     }
 
     /// Returns the authentication required of a host.

@@ -203,6 +203,14 @@ impl PlainTree {
         }
     }
 
+    /// Waits until everything on the file system of the tree is durable.
+    ///
+    /// # Errors
+    /// Errors of the operating system.
+    pub fn sync_all(&self) -> io::Result<()> {
+        Ok(fs::syncfs(&self.root)?)
+    }
+
     /// Opens a directory for reading its entries.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 use crate::client_delay::ClientDelay;
 use crate::memory::SessionMemory;
 use crate::outbox::{FlushOutcome, Outbox};
-use crate::stats::LoopStats;
+use crate::stats;
 use crate::{EXPECTED_MAX, OUTPUT_HIGH_BYTES};
 use base::{Account, Charge};
 use net::SMALL_BYTES;
@@ -15,7 +15,6 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 use wire::xroot::header::StreamId;
@@ -185,16 +184,14 @@ struct BoundConnections {
 pub(crate) struct SessionConnections {
     /// The memory account of the session, to which all memory of these connections is charged.
     account: Rc<Account>,
-    /// The counters of the loop.
-    stats: Arc<LoopStats>,
     control: Option<LinkState>,
     bound: Option<Box<BoundConnections>>,
 }
 
 impl SessionConnections {
-    /// Returns an empty table for a session with this account, on the loop with these counters.
-    pub(crate) fn new(account: Rc<Account>, stats: Arc<LoopStats>) -> Self {
-        Self { account, stats, control: None, bound: None }
+    /// Returns an empty table for a session with this account.
+    pub(crate) fn new(account: Rc<Account>) -> Self {
+        Self { account, control: None, bound: None }
     }
 
     /// Returns the memory account of the session.
@@ -363,17 +360,7 @@ impl session::ReplyOutputs for SessionConnections {
     }
 
     fn count(&mut self, event: CountedEvent) {
-        let stats = &self.stats;
-        let counter = match event {
-            CountedEvent::Error => &stats.errors,
-            CountedEvent::Redirect => &stats.redirects,
-            CountedEvent::Wait => &stats.waits,
-            CountedEvent::LateAnswer => &stats.announced_answers,
-            CountedEvent::Signed => &stats.signed_requests,
-            CountedEvent::Unsigned => &stats.unsigned_requests,
-            CountedEvent::UnneededSignature => &stats.unneeded_signatures,
-        };
-        counter.add(1);
+        stats::count_reply(event);
     }
 }
 

@@ -161,12 +161,11 @@ impl FrontEnd {
     }
 
     pub(crate) fn figures(&self) -> FrontEndFigures {
-        let (connections, connections_most, connected_seconds) = self.attendance.figures();
+        let (connections, connections_most) = self.attendance.figures();
         FrontEndFigures {
             totals: self.totals(),
             connections,
             connections_most,
-            connected_seconds,
             memory_claimed: self.memory.claimed(),
             sessions: self.registry.len(),
         }

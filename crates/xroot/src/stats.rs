@@ -4,10 +4,10 @@
 //! request.
 
 use base::DescriptorBudget;
-use session::Destination;
+use session::{CountedEvent, Destination};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
@@ -92,8 +92,28 @@ counters! {
     unsigned_requests,
     /// Signatures that were not needed.
     unneeded_signatures,
+    /// Seconds that the sessions which have ended were connected.
+    connected_seconds,
     /// Panics that ended a connection.
     panics,
+}
+
+thread_local! {
+    /// Replies that are not in the counters of the loop yet. Sessions have no place for a reference to these,
+    /// because a server has many sessions.
+    static REPLIES: Cell<[u32; COUNTED_EVENTS]> = const { Cell::new([0; COUNTED_EVENTS]) };
+}
+
+/// Number of kinds of [`CountedEvent`].
+const COUNTED_EVENTS: usize = 7;
+
+/// Counts a reply. [`LoopStats::add_replies`] adds it to the counters of the loop when it leaves.
+pub(crate) fn count_reply(event: CountedEvent) {
+    let mut replies = REPLIES.get();
+    if let Some(count) = replies.get_mut(event as usize) {
+        *count += 1;
+    }
+    REPLIES.set(replies);
 }
 
 /// A counter that one thread increments and any thread reads.
@@ -112,6 +132,25 @@ impl Counter {
 }
 
 impl LoopStats {
+    /// Adds the replies of this thread that were counted since the last call.
+    pub(crate) fn add_replies(&self) {
+        let replies = REPLIES.take();
+        if replies == [0; COUNTED_EVENTS] {
+            return;
+        }
+        for (event, counter) in [
+            (CountedEvent::Error, &self.errors),
+            (CountedEvent::Redirect, &self.redirects),
+            (CountedEvent::Wait, &self.waits),
+            (CountedEvent::LateAnswer, &self.announced_answers),
+            (CountedEvent::Signed, &self.signed_requests),
+            (CountedEvent::Unsigned, &self.unsigned_requests),
+            (CountedEvent::UnneededSignature, &self.unneeded_signatures),
+        ] {
+            counter.add(replies.get(event as usize).copied().unwrap_or_default().into());
+        }
+    }
+
     /// Counts announced data.
     pub(crate) fn receive(&self, into: &Destination) {
         match into {
@@ -130,7 +169,6 @@ impl LoopStats {
 pub(crate) struct ConnectionCounts {
     now: AtomicU64,
     most: AtomicU64,
-    seconds: AtomicU64,
     descriptors: Arc<DescriptorBudget>,
 }
 
@@ -147,29 +185,23 @@ impl ConnectionCounts {
         }
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
         self.most.fetch_max(now, Ordering::Relaxed);
-        Some(CountedConnection { counts: self.clone(), opened: Instant::now() })
+        Some(CountedConnection(self.clone()))
     }
 
-    /// Returns the number of connections now, its maximum, and the seconds of all that have ended.
-    pub(crate) fn figures(&self) -> (usize, usize, u64) {
-        let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let size = |counter| usize::try_from(number(counter)).unwrap_or(usize::MAX);
-        (size(&self.now), size(&self.most), number(&self.seconds))
+    /// Returns the number of connections now and its maximum.
+    pub(crate) fn figures(&self) -> (u64, u64) {
+        (self.now.load(Ordering::Relaxed), self.most.load(Ordering::Relaxed))
     }
 }
 
 /// Counts a connection and holds its descriptor until it is dropped.
 #[must_use = "the connection counts as closed when it is dropped"]
-pub(crate) struct CountedConnection {
-    counts: Arc<ConnectionCounts>,
-    opened: Instant,
-}
+pub(crate) struct CountedConnection(Arc<ConnectionCounts>);
 
 impl Drop for CountedConnection {
     fn drop(&mut self) {
-        self.counts.now.fetch_sub(1, Ordering::Relaxed);
-        self.counts.seconds.fetch_add(self.opened.elapsed().as_secs(), Ordering::Relaxed);
-        self.counts.descriptors.disconnect();
+        self.0.now.fetch_sub(1, Ordering::Relaxed);
+        self.0.descriptors.disconnect();
     }
 }
 
@@ -179,11 +211,9 @@ pub struct FrontEndFigures {
     /// The counters of all loops.
     pub totals: Totals,
     /// Connections now.
-    pub connections: usize,
+    pub connections: u64,
     /// Maximum number of connections at one time.
-    pub connections_most: usize,
-    /// Seconds that the connections which have ended were open.
-    pub connected_seconds: u64,
+    pub connections_most: u64,
     /// Memory in bytes that sessions have claimed for work in flight.
     pub memory_claimed: usize,
     /// Sessions, including those without a login.
@@ -194,12 +224,12 @@ impl FrontEndFigures {
     /// Returns the figures of connections.
     pub fn links(&self) -> monitor::LinkFigures {
         monitor::LinkFigures {
-            now: self.connections as u64,
-            most: self.connections_most as u64,
+            now: self.connections,
+            most: self.connections_most,
             total: self.totals.connections,
             bytes_in: self.totals.bytes_in,
             bytes_out: self.totals.bytes_out,
-            seconds: self.connected_seconds,
+            seconds: self.totals.connected_seconds,
         }
     }
 

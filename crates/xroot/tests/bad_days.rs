@@ -410,9 +410,17 @@ fn endsess_waits_for_operations_on_a_hung_disk() {
 
 #[test]
 fn statistics_can_be_queried() {
-    let server = Server::new();
+    let text = |front: &xroot::FrontEndFigures, letters: &str| {
+        let found = front.protocol();
+        let (logins, links) = (found.logins.logins, front.links());
+        format!("{letters}: {} errors, {logins} logins, {} connections", found.errors, links.now)
+    };
+    let statistics = Some(xroot::StatisticsText(Arc::new(text)));
+    let config = xroot::Config { statistics, ..xroot::Config::default() };
+    let server = Server::with(Wish { config, ..Wish::default() });
     let mut client = server.client();
-    let text = client.ok(&Raw::new(QUERY).u16(4, 1).payload(b"a"));
-    let text = String::from_utf8(text).unwrap();
-    assert!(text.starts_with("<statistics ") && text.ends_with("</statistics>\0"), "{text}");
+    assert_eq!(client.call(&Raw::new(STAT).payload(b"/missing")).status, ERROR);
+    assert_eq!(client.call(&Raw::new(STAT).payload(b"/missing")).status, ERROR);
+    let text = client.ok(&Raw::new(QUERY).u16(4, 1).payload(b"al"));
+    assert_eq!(String::from_utf8(text).unwrap(), "al: 2 errors, 1 logins, 1 connections\0");
 }

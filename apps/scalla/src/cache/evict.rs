@@ -45,7 +45,9 @@ impl EvictCommand {
         } else {
             let (tree, lock) = locked(&self.directory)?;
             for path in paths {
-                let answer = remove(&tree, &lock, &path).map_err(|error| error.to_string());
+                let removed = remove(&tree, &lock, &path);
+                let durable = removed.and_then(|answer| Ok(tree.sync(&lock).map(|()| answer)?));
+                let answer = durable.map_err(|error| error.to_string());
                 has_failed |= !self.report(&path, answer);
             }
         }
@@ -57,6 +59,7 @@ impl EvictCommand {
         let name = path.escaped();
         let have_gone =
             answer.as_ref().is_ok_and(|answer| answer.removed > 0 && answer.in_use + answer.failed == 0);
+        let is_partial = answer.as_ref().is_ok_and(|answer| answer.is_partial);
         match answer {
             Ok(answer) if self.json => out().json(&json!(answer)),
             Err(reason) if self.json => out().json(&json!({ "path": name, "error": reason })),
@@ -72,7 +75,13 @@ impl EvictCommand {
                 out().line(format_args!("{name}: {removed} removed{in_use}{failed}"));
             }
         }
-        have_gone
+        if is_partial && !self.json {
+            let hint = "scalla cache status says when all files are known";
+            err().line(format_args!(
+                "{name}: files that the server has not found yet may stay; repeat it later: {hint}"
+            ));
+        }
+        have_gone && !is_partial
     }
 }
 
@@ -92,7 +101,8 @@ fn locked(directory: &Path) -> anyhow::Result<(CacheTree, CacheTreeLock)> {
 
 /// Removes the files at and below a path.
 fn remove(tree: &CacheTree, lock: &CacheTreeLock, path: &LogicalPath) -> Result<EvictionAnswer, StoreError> {
-    let mut answer = EvictionAnswer { path: path.escaped(), removed: 0, in_use: 0, failed: 0 };
+    let mut answer =
+        EvictionAnswer { path: path.escaped(), removed: 0, in_use: 0, failed: 0, is_partial: false };
     let mut count = |removed: Result<bool, StoreError>| match removed {
         Ok(true) => answer.removed += 1,
         Ok(false) | Err(StoreError::Foreign) => {}

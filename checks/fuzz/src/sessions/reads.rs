@@ -30,7 +30,9 @@ impl FuzzDriver {
         let uses = self.uses_of_reads(&[element]);
         begin_uses(&uses);
         let is_small = !task.paged && task.length <= SMALL_BYTES_MAX;
-        let Some(how) = self.at_once().filter(|_| is_small) else {
+        // The reply to a read in steps has the error of one that fails at once.
+        let at_once = self.at_once().filter(|how| is_small && !matches!(how, ReadResult::Failure));
+        let Some(how) = at_once else {
             let kind = ReadKind::Range { offset: task.offset, paged: task.paged };
             let reply = self.session.read_began(task);
             return self.reads.push(PendingRead { reply, uses, kind });
@@ -40,13 +42,10 @@ impl FuzzDriver {
             return self.session.read_redirected(task, &elsewhere(), &mut self.out);
         }
         let out = self.out.link(task.link);
-        let answered = task.answer(out, |out| match how {
-            ReadResult::Failure => Now::Done(Err(failure())),
-            how => {
-                let there = how.there(task.length);
-                out.resize(out.len() + there, DATA);
-                Now::Done(Ok(there))
-            }
+        let answered = task.answer(out, |out| {
+            let there = how.there(task.length);
+            out.resize(out.len() + there, DATA);
+            Now::Done(Ok(there))
         });
         assert!(answered, "available data is not sent");
         self.session.read_answered(task);

@@ -1,6 +1,6 @@
 //! [`EntityRule`]: one rule of a map of identities, parsed and compared with a client.
 
-use super::{MappedClient, TOKEN_LOGIN};
+use super::MappedClient;
 use crate::access::AttributeColumn;
 use crate::grid::is_user;
 use crate::patterns::{PeerHostPattern, TextPattern};
@@ -65,12 +65,6 @@ impl EntityRule {
         for word in conditions {
             rule.take_condition(word)?;
         }
-        if rule.protocol() == Some(TOKEN_LOGIN) && matches!(rule.result, RuleResult::Names(_)) {
-            return Err(
-                "the issuer file names clients with tokens (name_mapfile), so only keep and refuse are possible"
-                    .to_owned(),
-            );
-        }
         Ok(rule)
     }
 
@@ -113,7 +107,8 @@ impl EntityRule {
     }
 
     /// Reports whether all conditions hold for a client. Conditions about organization, group and role must
-    /// hold for attributes that belong together.
+    /// hold for attributes that belong together. One about the name of a host that has no name holds as well,
+    /// unless the rule changes nothing: the owner of an address could avoid the rule otherwise.
     pub(super) fn matches(&self, client: MappedClient<'_>, columns: &[AttributeColumn<'_>]) -> bool {
         let entity = client.entity;
         let holds = |pattern: &Option<TextPattern>, text: Option<&str>| {
@@ -128,7 +123,19 @@ impl EntityRule {
             && holds(&self.name, entity.name.as_deref())
             && holds(&self.subject, entity.certificate_subject.as_deref())
             && columns.iter().any(has_column)
-            && self.host.as_ref().is_none_or(|host| host.matches(client.host, client.address))
+            && self.host.as_ref().is_none_or(|host| {
+                host.matches(client.host, client.address) || host.is_unknown_for(client.host) && !self.keeps()
+            })
+    }
+
+    /// Reports whether it is unknown if the rule holds for a client that it matches, because the host of the client
+    /// has no name.
+    pub(super) fn is_uncertain_for(&self, client: MappedClient<'_>) -> bool {
+        self.host.as_ref().is_some_and(|host| host.is_unknown_for(client.host))
+    }
+
+    fn keeps(&self) -> bool {
+        matches!(self.result, RuleResult::Keep)
     }
 
     /// Reports whether all conditions hold wherever those of another rule do.

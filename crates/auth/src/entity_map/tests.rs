@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::EntityFields;
+use crate::entity::{TOKEN_ISSUER, TOKEN_SUBJECT};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
@@ -120,21 +121,49 @@ fn attributes_of_one_rule_must_belong_together() {
 #[test]
 fn patterns_of_names_and_of_addresses_are_not_mixed_up() {
     let map =
-        map("host=*.lab.org -> user=lab\nhost=10.0.* -> user=inside\nhost=2001:db8::* -> user=six\n", false);
+        map("host=10.0.* -> user=inside\nhost=2001:db8::* -> user=six\nhost=*.lab.org -> user=lab\n", false);
     let ann = client("unix", "ann", NONE);
     for (host, address, expected) in [
-        ("a.LAB.org", "192.0.2.1", "lab - line 1"),
-        ("a.other.org", "10.0.3.4", "inside - line 2"),
-        ("[::ffff:10.0.3.4]", "::ffff:10.0.3.4", "inside - line 2"),
-        ("[2001:db8::7]", "2001:db8::7", "six - line 3"),
+        ("a.LAB.org", "192.0.2.1", "lab - line 3"),
+        ("a.other.org", "10.0.3.4", "inside - line 1"),
+        ("[::ffff:10.0.3.4]", "::ffff:10.0.3.4", "inside - line 1"),
+        ("[2001:db8::7]", "2001:db8::7", "six - line 2"),
         // The owner of an address chooses this name.
         ("10.0.evil.org", "192.0.2.1", "ann -"),
-        ("[2001:db9::7]", "2001:db9::7", "ann -"),
     ] {
         assert_eq!(at(&map, &ann, host, address), expected, "{host} {address}");
     }
+    // Other spellings of addresses, such as those of the log.
+    for pattern in ["[::ffff:10.0.3.4]", "::ffff:10.0.*", "10.0.3.4"] {
+        let map = self::map(&format!("host={pattern} -> refuse\n"), false);
+        assert!(at(&map, &ann, "h", "10.0.3.4").contains("the rule refuses ann"), "{pattern}");
+    }
+    let map = self::map("host=2001:0DB8:0:0::7 -> refuse\n", false);
+    assert!(at(&map, &ann, "h", "2001:db8::7").contains("the rule refuses ann"));
+    let map = self::map("host=*.org -> user=a\n", false);
     assert!(map.needs_host_name());
     assert!(!self::map("host=10.* -> user=a\nhost=* -> keep\n", false).needs_host_name());
+}
+
+#[test]
+fn a_client_whose_host_has_no_name_does_not_avoid_rules_about_names() {
+    let ann = client("unix", "ann", NONE);
+    for (rules, expected) in [
+        (
+            "host=*.student.lab.org -> refuse\n-> keep\n",
+            "/map:1: the host of ann (unix) at [::ffff:192.0.2.1] has no name",
+        ),
+        ("host=*.student.lab.org -> user=visitor\n-> keep\n", "/map:1: the host of ann"),
+        // What only allows is passed over.
+        ("host=*.lab.org -> keep\nname=ann -> refuse\n", "/map:2: the rule refuses ann"),
+        // The other conditions do not hold, or an earlier rule counts.
+        ("name=bob host=*.lab.org -> refuse\n-> keep\n", "ann - line 2"),
+        ("name=ann -> user=a\nhost=*.lab.org -> refuse\n", "a - line 1"),
+    ] {
+        let found = at(&map(rules, false), &ann, "[::ffff:192.0.2.1]", "192.0.2.1");
+        assert!(found.starts_with(expected), "{rules}: {found}");
+        assert!(!at(&map(rules, false), &ann, "h.elsewhere.org", "192.0.2.1").contains("has no name"));
+    }
 }
 
 #[test]
@@ -148,13 +177,25 @@ fn escapes_of_certificate_subjects_are_characters() {
 
 #[test]
 fn names_of_tokens_are_those_of_their_issuers() {
-    let bearer = client("ztn", "ann", NONE);
+    let token = [(TOKEN_ISSUER, "https://issuer.example.org"), (TOKEN_SUBJECT, "ann")];
+    let attributes = token.map(|(key, value)| (key.into(), value.into())).into();
+    let bearer = Entity::new(EntityFields {
+        protocol: "ztn".into(),
+        name: text("ann"),
+        attributes,
+        ..EntityFields::default()
+    });
     assert_eq!(outcome("name=ann -> user=root groups=wheel\n", &bearer), "ann - line 1");
+    // An identity that a proxy server forwards has no token here.
+    let forwarded = client("ztn", "ann", ["cms", "", "/admin"]);
+    assert_eq!(
+        outcome("protocol=ztn -> user=visitor groups=visitors\n", &forwarded),
+        "visitor visitors line 1"
+    );
     assert_eq!(
         outcome("protocol=ztn name=bob -> keep\nprotocol=ztn -> refuse\n", &bearer),
         "/map:2: the rule refuses ann (ztn) at c.example.org"
     );
-    assert!(parse("protocol=ztn -> user=a").unwrap_err().1.contains("name_mapfile"));
 }
 
 #[test]

@@ -185,7 +185,7 @@ impl ServerProtocol for GsiServer {
         CREDENTIAL_BYTES_MIN
     }
 
-    fn needs_host_name(&self) -> bool {
+    fn wants_host_name(&self) -> bool {
         self.0.settings.old_clients.iter().any(PeerHostPattern::needs_host_name)
     }
 

@@ -78,6 +78,8 @@ pub struct CacheEviction {
     pub in_use: u64,
     /// They stay, because the disk has failed.
     pub failed: u64,
+    /// The cache is still looked through, so files that are not known yet may stay.
+    pub is_partial: bool,
 }
 
 /// A disk cache in front of origins of one kind.
@@ -102,6 +104,8 @@ impl<O: CacheOrigin> DiskCache<O> {
     ) -> Result<Arc<Self>, CacheStartError> {
         let lock = lock(&*disk)?;
         remove_temporary_files(&*disk)?;
+        // Names that an earlier process has removed must not come back beside new files.
+        disk.sync_all()?;
         let usage = disk.usage()?;
         let writes = Pool::new("cache-write", WRITE_THREADS);
         let context = Arc::new(StoreContext::new(disk, settings.block_bytes).closing_on(writes.clone()));
@@ -361,13 +365,19 @@ impl<O: CacheOrigin> DiskCache<O> {
         }
     }
 
-    /// Removes the cached files at and below a path that nobody has open, for an administrator.
-    pub async fn evict(&self, path: &LogicalPath) -> CacheEviction {
-        let (mut result, path) = (CacheEviction::default(), path.without_slash());
+    /// Removes the cached files at and below a path that nobody has open, for an administrator. They do not come back
+    /// after a power cut. Ends early when `is_wanted` is false.
+    pub async fn evict(&self, path: &LogicalPath, is_wanted: impl Fn() -> bool) -> CacheEviction {
+        let is_partial = self.shared.index.is_searching();
+        let (mut result, path) =
+            (CacheEviction { is_partial, ..CacheEviction::default() }, path.without_slash());
         let mut keys: Vec<CacheKey> = CacheKey::new(&path).into_iter().collect();
         keys.extend(self.shared.index.within(&path, usize::MAX));
         keys.dedup();
         for key in keys {
+            if !is_wanted() {
+                break;
+            }
             let slot = self.table.slot(&key);
             let Some(_closed) = slot.lock_closed() else {
                 result.in_use += 1;
@@ -385,6 +395,11 @@ impl<O: CacheOrigin> DiskCache<O> {
                     self.shared.index.put_again(&key, bytes);
                 }
             }
+        }
+        let context = self.shared.context.clone();
+        if let Some(Err(error)) = self.shared.on_disk(move || context.sync_removals()).await {
+            tracing::error!("removals from the cache may not be durable: {error}");
+            (result.removed, result.failed) = (0, result.failed + result.removed);
         }
         result
     }

@@ -24,6 +24,8 @@ pub trait CacheDisk: Send + Sync {
     fn remove_directory(&self, path: &LogicalPath) -> io::Result<()>;
     /// Waits until the names in a directory are durable.
     fn sync_directory(&self, path: &LogicalPath) -> io::Result<()>;
+    /// Waits until everything on the disk is durable.
+    fn sync_all(&self) -> io::Result<()>;
     /// Lists a directory.
     fn list(&self, path: &LogicalPath) -> io::Result<CacheDiskEntries>;
     /// Returns the total and the used space of the file system, in bytes.
@@ -79,6 +81,10 @@ impl CacheDisk for PlainTree {
 
     fn sync_directory(&self, path: &LogicalPath) -> io::Result<()> {
         Self::sync_directory(self, path)
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        Self::sync_all(self)
     }
 
     fn list(&self, path: &LogicalPath) -> io::Result<CacheDiskEntries> {

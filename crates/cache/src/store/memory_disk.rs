@@ -46,6 +46,21 @@ struct State {
     counts: BTreeMap<&'static str, u64>,
 }
 
+impl State {
+    /// Makes the changes of the chosen names durable.
+    fn sync_names(&mut self, is_chosen: impl Fn(&LogicalPath) -> bool) {
+        let (now, later) =
+            std::mem::take(&mut self.pending).into_iter().partition::<Vec<_>, _>(|(name, _)| is_chosen(name));
+        self.pending = later;
+        for (name, inode) in now {
+            match inode {
+                Some(inode) => drop(self.durable.insert(name, inode)),
+                None => drop(self.durable.remove(&name)),
+            }
+        }
+    }
+}
+
 /// A disk in memory. Clones are the same disk.
 #[derive(Clone, Default)]
 pub(crate) struct MemoryDisk(Arc<Mutex<State>>, Arc<HangingReads>);
@@ -307,17 +322,14 @@ impl CacheDisk for MemoryDisk {
     }
 
     fn sync_directory(&self, path: &LogicalPath) -> io::Result<()> {
-        let mut state = self.call("sync_directory")?;
-        let (now, later) = std::mem::take(&mut state.pending)
-            .into_iter()
-            .partition::<Vec<_>, _>(|(name, _)| name.parent().as_ref() == Some(path));
-        state.pending = later;
-        for (name, inode) in now {
-            match inode {
-                Some(inode) => drop(state.durable.insert(name, inode)),
-                None => drop(state.durable.remove(&name)),
-            }
-        }
+        self.call("sync_directory")?.sync_names(|name| name.parent().as_ref() == Some(path));
+        Ok(())
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        let mut state = self.call("sync_all")?;
+        state.sync_names(|_| true);
+        state.inodes.iter_mut().for_each(|inode| inode.durable = inode.content.clone());
         Ok(())
     }
 

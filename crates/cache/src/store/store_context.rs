@@ -164,6 +164,12 @@ impl StoreContext {
         another.map_or(Ok(()), |another| self.sync_names(&another))
     }
 
+    /// Makes all removals durable.
+    pub(crate) fn sync_removals(&self) -> io::Result<()> {
+        let directories: Vec<_> = self.unsynced().directories.keys().cloned().collect();
+        directories.iter().try_for_each(|directory| self.sync_names(directory))
+    }
+
     /// Makes the names in a directory durable. It may have been removed because it is empty.
     fn sync_names(&self, directory: &LogicalPath) -> io::Result<()> {
         let before = self.unsynced().directories.get(directory).copied();

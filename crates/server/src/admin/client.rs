@@ -92,12 +92,16 @@ fn connect(socket: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(short)
 }
 
-/// Returns the deadline of an answer. The walk through a tree has none; it ends when either process
+/// Returns the deadline of an answer. Work on a whole tree has none; it ends when either process
 /// ends.
 fn answer_timeout(request: &AdminRequest) -> Option<Duration> {
-    let is_search =
-        matches!(request, AdminRequest::Unfinished { below: Some(_) } | AdminRequest::PurgePreview { .. });
-    (!is_search).then_some(ANSWER_TIMEOUT)
+    let is_long = matches!(
+        request,
+        AdminRequest::Unfinished { below: Some(_) }
+            | AdminRequest::PurgePreview { .. }
+            | AdminRequest::EvictCached { .. }
+    );
+    (!is_long).then_some(ANSWER_TIMEOUT)
 }
 
 fn exchange(stream: &UnixStream, request: &AdminRequest) -> io::Result<String> {

@@ -241,6 +241,8 @@ pub struct EvictionAnswer {
     pub in_use: u64,
     /// Number of files that stay, because the disk has failed.
     pub failed: u64,
+    /// The server still looks through the cache, so files that it does not know yet may stay.
+    pub is_partial: bool,
 }
 
 /// The state and counters of a server.

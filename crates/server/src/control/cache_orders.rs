@@ -2,7 +2,9 @@
 
 use super::repairs;
 use crate::admin::{AdminCall, AdminRequest, AdminResponse, CacheStatus, EvictionAnswer};
-use proxy::ProxyFiles;
+use cache::CacheEviction;
+use proxy::{EvictionReply, ProxyFiles};
+use tokio::sync::oneshot;
 
 /// The error of a server without a cache.
 const NO_CACHE: &str = "this server has no disk cache: see pss.cachelib";
@@ -31,10 +33,25 @@ pub(super) fn answer(proxy: Option<&ProxyFiles>, call: AdminCall) {
         }
     };
     tracing::info!(path = %logical.shown(), "an administrator removes cached files");
-    proxy.evict(logical, move |eviction| {
-        let cache::CacheEviction { removed, in_use, failed } = eviction;
-        answer.send(AdminResponse::Evicted(EvictionAnswer { path, removed, in_use, failed })).ok();
-    });
+    proxy.evict(logical, AdministratorReply { path, answer });
+}
+
+/// Sends the result of a removal to an administrator.
+struct AdministratorReply {
+    path: String,
+    answer: oneshot::Sender<AdminResponse>,
+}
+
+impl EvictionReply for AdministratorReply {
+    fn is_wanted(&self) -> bool {
+        !self.answer.is_closed()
+    }
+
+    fn send(self, eviction: CacheEviction) {
+        let CacheEviction { removed, in_use, failed, is_partial } = eviction;
+        let answer = EvictionAnswer { path: self.path, removed, in_use, failed, is_partial };
+        self.answer.send(AdminResponse::Evicted(answer)).ok();
+    }
 }
 
 /// Returns the state of the cache; `None` if there is none.

@@ -116,7 +116,7 @@ impl ServerSummary {
         add(ReportPart::Buffers, &|| monitor::buffers(&buffers(front)));
         add(ReportPart::Links, &|| monitor::links(&front.links()));
         add(ReportPart::Polls, &|| {
-            monitor::polls(PollFigures { attached: front.connections as u64, events: front.totals.turns })
+            monitor::polls(PollFigures { attached: front.connections, events: front.totals.turns })
         });
         add(ReportPart::Process, &|| monitor::process(processor_time()));
         add(ReportPart::Protocols, &|| monitor::xroot(&front.protocol()));

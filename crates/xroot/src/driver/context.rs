@@ -30,7 +30,7 @@ pub(super) struct SessionContext {
 impl SessionContext {
     /// Returns the context of a new session with its control connection.
     pub(super) fn new(hub: &Rc<SessionHub>, session: Session) -> Self {
-        let mut links = SessionConnections::new(Account::new(&hub.shared.memory), hub.stats.clone());
+        let mut links = SessionConnections::new(Account::new(&hub.shared.memory));
         links.insert(PathId::CONTROL);
         Self { owner: hub.new_owner(), hub: hub.clone(), session, links, jobs: Jobs::default() }
     }

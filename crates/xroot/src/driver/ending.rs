@@ -194,12 +194,16 @@ impl SessionDriver {
         waiting.into_iter().for_each(|reply| reply.send(Answer::DONE));
     }
 
-    /// Logs the end of a session that had logged in. A connection that joined another session was
+    /// Counts and logs the end of a session that had logged in. A connection that joined another session was
     /// never logged in itself.
     fn log_disconnect(&self) {
         let SessionContext { hub, session, .. } = &self.context;
-        if hub.shared.config.log_disconnects && self.logged_in {
-            let age = hub.now().since(self.born);
+        if !self.logged_in {
+            return;
+        }
+        let age = hub.now().since(self.born);
+        hub.stats.connected_seconds.add(age.as_secs());
+        if hub.shared.config.log_disconnects {
             let identity = &session.caller().identity;
             session_log::log_disconnect(identity, age, Size(self.sent), Size(self.received));
         }

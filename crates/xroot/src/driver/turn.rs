@@ -39,6 +39,7 @@ impl SessionDriver {
 
     /// Counts bytes that have left.
     pub(crate) fn note_sent(&mut self, bytes: u64) {
+        self.context.hub.stats.add_replies();
         self.context.hub.stats.bytes_out.add(bytes);
         self.sent += bytes;
     }

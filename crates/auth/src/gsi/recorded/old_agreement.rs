@@ -64,8 +64,8 @@ fn old_clients_log_in_from_their_hosts_only() {
     // A new client of these hosts signs as usual.
     assert!(exchange(&old_server(&["c.o"], |_| {}), &client_with(&[]), |_, message| message).is_ok());
     assert!(
-        old_server(&["*.o"], |_| {}).needs_host_name()
-            && !old_server(&["*", "10.*"], |_| {}).needs_host_name()
+        old_server(&["*.o"], |_| {}).wants_host_name()
+            && !old_server(&["*", "10.*"], |_| {}).wants_host_name()
     );
 }
 
