@@ -546,7 +546,12 @@ async fn checksums_are_those_of_the_server() {
 async fn a_probe_is_answered_by_each_server_that_lives() {
     let server = FakeHttp::start(|_| head("500 Oops", "Content-Length: 0\r\n")).await;
     client().probe(&server.url("/")).await.unwrap();
-    assert_eq!(server.requests("HEAD / HTTP/1.1").len(), 1);
+    let mut url = server.url("/");
+    url.merge_cgi("authz=secret");
+    client().probe(&url).await.unwrap();
+    let requests = server.requests("HEAD / HTTP/1.1");
+    assert_eq!(requests.len(), 2);
+    assert!(!requests[1].contains("secret"), "the server may be that of a redirect: {}", requests[1]);
     let closed = { std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap() };
     let error = client().probe(&Url::parse(&format!("http://{closed}/")).unwrap()).await.unwrap_err();
     assert!(matches!(error.cause(), Cause::Unreachable(_)), "{error}");

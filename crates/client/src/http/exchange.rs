@@ -159,11 +159,18 @@ pub(super) struct HttpExchange<'a> {
     pub(super) url: &'a Url,
     pub(super) operation: &'static str,
     pub(super) end: Instant,
+    /// Requests may carry a token.
+    sends_token: bool,
 }
 
 impl<'a> HttpExchange<'a> {
     pub(super) fn new(client: &'a Client, url: &'a Url, operation: &'static str) -> Self {
-        Self { client, url, operation, end: client.end() }
+        Self { client, url, operation, end: client.end(), sends_token: true }
+    }
+
+    /// Has requests carry no token, because the URL may be that of a server to which another one has redirected.
+    pub(super) const fn without_token(self) -> Self {
+        Self { sends_token: false, ..self }
     }
 
     /// Creates the error of this operation.
@@ -265,7 +272,7 @@ impl<'a> HttpExchange<'a> {
     /// Returns the token for a server. No server but that of the URL gets one, and the token of the user of
     /// this process is never sent in clear text.
     async fn token(&self, server: &HttpServer) -> Result<Option<Secret>, Cause> {
-        if *server != HttpServer::of(self.url) {
+        if !self.sends_token || *server != HttpServer::of(self.url) {
             return Ok(None);
         }
         if let Some(token) = token_of(self.url)? {

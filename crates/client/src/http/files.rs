@@ -179,9 +179,9 @@ impl HttpFiles {
         Ok(find(&HttpExchange::new(&self.client, &url, "stat"), &address).await?.stat)
     }
 
-    /// Makes a request that each server answers, and does not look at the answer.
+    /// Makes a request that each server answers, without a token, and does not look at the answer.
     pub(crate) async fn probe(&self) -> Result<(), Error> {
-        let exchange = HttpExchange::new(&self.client, &self.url, "connect");
+        let exchange = HttpExchange::new(&self.client, &self.url, "connect").without_token();
         let address = HttpAddress::of(&self.url).map_err(|cause| exchange.refused(cause))?.root();
         match exchange.send_once(&HttpRequest::new(Method::HEAD), &address).await {
             Ok(_) => Ok(()),
