@@ -116,13 +116,13 @@ impl StoredState {
     /// Reports whether the stored blocks are those of a version at the origin.
     ///
     /// XRootD records the size only. The content is that of a file that was not modified since the cache began
-    /// to store it.
+    /// to store it. An origin that sends no time (0) does not show that.
     pub(crate) fn is_of(&self, version: &OriginVersion) -> bool {
         match &self.version {
             Some(own) => own == version,
             None => {
                 let created = self.cinfo.created.saturating_sub(VERSION_AGE_MIN);
-                self.cinfo.file_bytes == version.size && version.modified < created
+                self.cinfo.file_bytes == version.size && (1..created).contains(&version.modified)
             }
         }
     }
@@ -303,6 +303,7 @@ mod tests {
         let state = StoredState { version: None, ..state() };
         assert!(state.is_of(&OriginVersion { modified: 989, id: 5, ..VERSION }));
         assert!(!state.is_of(&OriginVersion { modified: 990, ..VERSION }));
+        assert!(!state.is_of(&OriginVersion { modified: 0, ..VERSION }), "the origin sends no time");
         assert!(!state.is_of(&OriginVersion { size: 10_001, ..VERSION }));
     }
 
