@@ -3,7 +3,7 @@
 use super::cached_file::{CachedFile, FileWork};
 use super::shared::is_about_disk;
 use super::{CacheOrigin, CacheReadError};
-use crate::{FetchId, OriginVersion};
+use crate::{FetchId, OriginVersion, ReadId};
 use base::Owner;
 use bytes::Bytes;
 use std::ops::Range;
@@ -36,6 +36,29 @@ impl<O: CacheOrigin> Drop for FetchInProgress<O> {
     }
 }
 
+/// A request for one read in progress. If its task ends without a result, the read learns of that.
+struct BypassInProgress<O: CacheOrigin> {
+    file: Arc<CachedFile<O>>,
+    read: ReadId,
+    bytes: Range<u64>,
+    has_ended: bool,
+}
+
+impl<O: CacheOrigin> BypassInProgress<O> {
+    fn end(&mut self, result: Result<Bytes, CacheReadError<O::Failure>>) {
+        self.has_ended = true;
+        self.file.bypassed(self.read, self.bytes.clone(), result);
+    }
+}
+
+impl<O: CacheOrigin> Drop for BypassInProgress<O> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.end(Err(CacheReadError::Ended));
+        }
+    }
+}
+
 impl<O: CacheOrigin> CachedFile<O> {
     /// Starts work. Nothing of it is waited for.
     pub(super) fn start(self: &Arc<Self>, work: Vec<FileWork<O>>) {
@@ -43,16 +66,7 @@ impl<O: CacheOrigin> CachedFile<O> {
             match work {
                 FileWork::Fetch { fetch, origin, bytes } => self.fetch(fetch, origin, bytes),
                 FileWork::Lost(fetch) => self.fetched(fetch, &(0..0), Err(CacheReadError::Ended)),
-                FileWork::Bypass { read, origin, bytes } => {
-                    let file = self.clone();
-                    self.shared.runtime.spawn(async move {
-                        let result = match origin {
-                            Some(origin) => file.request(&*origin, &bytes).await,
-                            None => Err(CacheReadError::Ended),
-                        };
-                        file.bypassed(read, bytes, result);
-                    });
-                }
+                FileWork::Bypass { read, origin, bytes } => self.bypass(read, origin, bytes),
                 FileWork::Store { fetch, block, content } => self.store_block(fetch, block, content),
                 FileWork::ReadStored { read, owner, bytes } => {
                     let file = self.clone();
@@ -77,6 +91,17 @@ impl<O: CacheOrigin> CachedFile<O> {
             FetchInProgress { file: self.clone(), fetch, bytes: bytes.clone(), has_ended: false };
         self.shared.runtime.spawn(async move {
             let result = progress.file.request(&*origin, &bytes).await;
+            progress.end(result);
+        });
+    }
+
+    fn bypass(self: &Arc<Self>, read: ReadId, origin: Option<Arc<O>>, bytes: Range<u64>) {
+        let mut progress = BypassInProgress { file: self.clone(), read, bytes, has_ended: false };
+        self.shared.runtime.spawn(async move {
+            let result = match origin {
+                Some(origin) => progress.file.request(&*origin, &progress.bytes).await,
+                None => Err(CacheReadError::Ended),
+            };
             progress.end(result);
         });
     }

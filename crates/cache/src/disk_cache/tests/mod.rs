@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use world::{BLOCK, World, settings};
+use world::{BLOCK, TestOrigin, World, settings};
 
 fn path(text: &str) -> LogicalPath {
     LogicalPath::parse(text.as_bytes()).unwrap()
@@ -242,6 +242,20 @@ async fn a_waiting_reader_is_answered_when_the_one_that_fetches_fails_or_leaves(
     waiting.await.unwrap().unwrap();
     world.settle(&cache).await;
     assert_eq!((cache.open_files(), cache.memory()), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_is_answered_when_the_task_of_its_request_ends_without_a_result() {
+    for memory_bytes in [1 << 20, 0] {
+        let world = World::new();
+        world.put("/f", 5 * BLOCK);
+        let cache = world.start(DiskCacheSettings { memory_bytes, ..settings() });
+        let reader = world.open_with(&cache, "/f", TestOrigin::set_panics).await.unwrap();
+        let read = tokio::time::timeout(Duration::from_secs(60), world.check_read(&reader, 0, BLOCK));
+        assert!(matches!(read.await.unwrap(), Err(CacheReadError::Ended)), "{memory_bytes}");
+        drop(reader);
+        world.settle(&cache).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -55,6 +55,7 @@ pub(super) struct TestOrigin {
     content: Bytes,
     gate: Option<Arc<Semaphore>>,
     has_moved: bool,
+    panics: bool,
 }
 
 impl TestOrigin {
@@ -67,12 +68,18 @@ impl TestOrigin {
         self.gate = Some(gate);
     }
 
+    /// Lets the task of each request panic.
+    pub(super) fn set_panics(&mut self) {
+        self.panics = true;
+    }
+
     /// Makes it a copy at another server.
     pub(super) fn set_moved(&mut self) {
         self.has_moved = true;
     }
 
     async fn request(&self) -> Result<(OriginVersion, Bytes), String> {
+        assert!(!self.panics, "a panic that the test has asked for");
         for _ in 0..self.world.draw(4) {
             tokio::task::yield_now().await;
         }
@@ -190,6 +197,7 @@ impl World {
             content,
             gate: None,
             has_moved: false,
+            panics: false,
         }
     }
 
