@@ -9,7 +9,7 @@ import peers
 
 
 class WebServer:
-    """A web server with files in memory. `read` counts the bytes of files that it has sent."""
+    """A web server with files in memory. `read` counts the bytes of files that it has sent, without the first byte that an open requests."""
 
     def __init__(self, certificate=None):
         self.files = {}
@@ -70,10 +70,11 @@ class WebServer:
         if wanted:
             first, last = wanted.removeprefix("bytes=").split("-")
             first, last = int(first), min(int(last), len(content) - 1)
-            part, status = content[first:last + 1], 206
+            part, status = content[first:last + 1], 206 if first <= last else 416
         handler.send_response(status)
         if wanted:
-            handler.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
+            sent = f"{first}-{last}" if status == 206 else "*"
+            handler.send_header("Content-Range", f"bytes {sent}/{len(content)}")
         handler.send_header("Content-Length", str(len(part)))
         handler.send_header("Last-Modified", email.utils.formatdate(modified, usegmt=True))
         if tag:
@@ -81,7 +82,7 @@ class WebServer:
         handler.end_headers()
         if has_body:
             with self.lock:
-                self.read += len(part)
+                self.read += len(part) if wanted != "bytes=0-0" else 0
             handler.wfile.write(part)
 
     def __enter__(self):

@@ -15,6 +15,9 @@ use std::time::Duration;
 const VERSION: &str =
     "ETag: \"v1\"\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nAccept-Ranges: bytes\r\n";
 
+/// The range of the request of an open.
+const FIRST_BYTE: Option<(usize, usize)> = Some((0, 0));
+
 fn client() -> Client {
     let mut settings = Settings::default();
     settings.stream_timeout = 2;
@@ -57,7 +60,7 @@ async fn a_file_has_the_size_time_and_identity_that_the_server_shows() {
     let requests = server.requests("GET");
     assert!(requests[0].starts_with("GET /d/a%20b HTTP/1.1\r\n"), "{}", requests[0]);
     assert!(
-        requests[0].contains("Range: bytes=0-9\r\n") && requests[0].contains("Accept-Encoding: identity\r\n")
+        requests[1].contains("Range: bytes=0-9\r\n") && requests[1].contains("Accept-Encoding: identity\r\n")
     );
     client.forget_connections();
     file.read(0, 10).await.unwrap();
@@ -113,7 +116,7 @@ async fn a_transfer_that_breaks_off_is_continued() {
     let served = content.clone();
     let server = FakeHttp::start(move |request| {
         let actions = file(request, &served, VERSION);
-        if request.method() == "HEAD" {
+        if request.range() == FIRST_BYTE {
             return actions;
         }
         let Some(Action::Send(bytes)) = actions.into_iter().next() else { return Vec::new() };
@@ -124,16 +127,16 @@ async fn a_transfer_that_breaks_off_is_continued() {
     let error = file.read(0, 20).await.unwrap_err();
     assert!(matches!(error.cause(), Cause::Lost(_)), "{error}");
     assert!(file.read(0, 40).await.is_err(), "the last bytes never arrive");
-    assert_eq!(server.requests("GET").len(), 3 + 3);
-    assert!(server.requests("GET")[4].contains("bytes=20-39"), "it continues where it broke off");
+    assert_eq!(server.requests("GET").len(), 1 + 3 + 3);
+    assert!(server.requests("GET")[5].contains("bytes=20-39"), "it continues where it broke off");
 }
 
 /// Opens a file of 100 bytes, and reads 10 of them, which the server answers with `answer`.
 async fn read_with(answer: impl Fn(&Received) -> Vec<Action> + Send + Sync + 'static) -> Cause {
     let content = content(100);
-    let server = FakeHttp::start(move |request| match request.method() {
-        "GET" => answer(request),
-        _ => file(request, &content, VERSION),
+    let server = FakeHttp::start(move |request| match request.range() {
+        FIRST_BYTE => file(request, &content, VERSION),
+        _ => answer(request),
     })
     .await;
     let file = client().open_http(&server.url("/f")).await.unwrap();
@@ -214,7 +217,7 @@ async fn a_server_that_ignores_ranges_serves_whole_files_only() {
     .await;
     let file = client().open_http(&server.url("/f")).await.unwrap();
     assert_eq!(file.read(0, 1000).await.unwrap(), content);
-    let server = FakeHttp::start(|_| head("200 OK", "Content-Length: 5\r\nAccept-Ranges: none\r\n")).await;
+    let server = FakeHttp::start(|_| reply("200 OK", "Accept-Ranges: none\r\n", b"")).await;
     let error = client().open_http(&server.url("/f")).await.unwrap_err();
     assert!(matches!(error.cause(), Cause::Unsupported(_)), "{error}");
 }
@@ -234,6 +237,7 @@ async fn the_size_is_found_by_a_range_if_the_head_does_not_show_it() {
         .await;
         let file = client().open_http(&server.url("/f")).await.unwrap();
         assert_eq!(file.read(90, 100).await.unwrap(), content[90..]);
+        assert_eq!(client().http_files(&server.url("/")).stat("/f").await.unwrap().size, 100);
     }
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     let server = FakeHttp::start(move |request| match request.method() {
@@ -243,6 +247,71 @@ async fn the_size_is_found_by_a_range_if_the_head_does_not_show_it() {
     .await;
     let error = client().open_http(&server.url("/f")).await.unwrap_err();
     assert!(error.to_string().contains("size"), "{error}");
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_cannot_be_opened() {
+    let content = content(100);
+    let server = FakeHttp::start(move |request| match request.method() {
+        "GET" => reply("403 Forbidden", "", b"no"),
+        _ => file(request, &content, VERSION),
+    })
+    .await;
+    let error = client().open_http(&server.url("/f")).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::NOT_AUTHORIZED), "{error}");
+    assert_eq!(client().http_files(&server.url("/")).stat("/f").await.unwrap().size, 100);
+}
+
+#[tokio::test]
+async fn the_head_shows_the_version_that_data_do_not_show() {
+    let content = content(100);
+    let server = FakeHttp::start(move |request| match request.method() {
+        "GET" => file(request, &content, ""),
+        _ => file(request, &content, VERSION),
+    })
+    .await;
+    let file = client().open_http(&server.url("/f")).await.unwrap();
+    assert!(file.has_version());
+    assert_eq!(&file.stat().await.unwrap(), file.stat_at_open());
+    // Another server shows another time in the head.
+    let server = FakeHttp::start(move |request| match request.method() {
+        "GET" => reply("206 Partial Content", &format!("Content-Range: bytes 0-0/7\r\n{VERSION}"), b"x"),
+        _ => head("200 OK", "Content-Length: 7\r\nLast-Modified: Mon, 07 Nov 1994 08:49:37 GMT\r\n"),
+    })
+    .await;
+    let file = client().open_http(&server.url("/f")).await.unwrap();
+    assert_eq!(&file.stat().await.unwrap(), file.stat_at_open());
+}
+
+#[tokio::test]
+async fn a_file_is_empty_if_it_has_no_first_byte() {
+    let content = content(100);
+    for version in [VERSION, ""] {
+        let served = content.clone();
+        let server = FakeHttp::start(move |request| match request.method() {
+            "HEAD" => head("200 OK", &format!("Content-Length: 0\r\n{version}")),
+            _ => file(request, &served, version),
+        })
+        .await;
+        let file = client().open_http(&server.url("/f")).await.unwrap();
+        assert_eq!((file.stat_at_open().size, file.stat().await.unwrap().size), (100, 100));
+        assert_eq!(client().http_files(&server.url("/")).stat("/f").await.unwrap().size, 100);
+    }
+    for (status, headers) in [
+        ("416 Range Not Satisfiable", "Content-Range: bytes */0\r\n"),
+        ("416 Range Not Satisfiable", ""),
+        ("200 OK", ""),
+        ("200 OK", VERSION),
+    ] {
+        let server = FakeHttp::start(move |request| match request.method() {
+            "HEAD" => head("200 OK", &format!("Content-Length: 0\r\n{VERSION}")),
+            _ => reply(status, headers, b""),
+        })
+        .await;
+        let file = client().open_http(&server.url("/f")).await.unwrap();
+        assert_eq!((file.stat_at_open().size, file.read(0, 10).await.unwrap().len()), (0, 0), "{status}");
+        assert!(file.has_version());
+    }
 }
 
 fn redirect(status: u16, location: impl std::fmt::Display) -> Vec<Action> {
@@ -309,7 +378,7 @@ async fn redirects_have_an_end() {
     let endless = FakeHttp::start(|request| redirect(302, format!("{}x", request.target()))).await;
     let error = client().open_http(&endless.url("/a")).await.unwrap_err();
     assert_eq!(error.cause(), &Cause::RedirectLimit(10));
-    assert_eq!(endless.requests("HEAD").len(), 11);
+    assert_eq!(endless.requests("GET").len(), 11);
     for location in ["ftp://h/f", "file:///etc/passwd", "http://user@h/f"] {
         let server = FakeHttp::start(move |_| redirect(302, location)).await;
         let error = client().open_http(&server.url("/a")).await.unwrap_err();
@@ -341,13 +410,13 @@ async fn a_slow_server_is_waited_for_and_a_silent_one_is_not() {
     let content = content(40);
     let served = content.clone();
     let server = FakeHttp::start(move |request| match (request.method(), request.range()) {
-        ("GET", Some((0, _))) => {
+        ("GET", Some((0, 39))) => {
             let Some(Action::Send(bytes)) = file(request, &served, VERSION).into_iter().next() else {
                 return Vec::new();
             };
             vec![Action::Drip(bytes, Duration::from_millis(10))]
         }
-        ("GET", _) => vec![
+        ("GET", Some((1, _))) => vec![
             Action::Send(b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 1-9/40\r\n".to_vec()),
             Action::Send(b"Content-Length: 9\r\n\r\n123".to_vec()),
             Action::Hang,

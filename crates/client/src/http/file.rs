@@ -13,7 +13,7 @@ use wire::xroot::ErrorCode;
 
 use super::address::{HttpAddress, has_query};
 use super::exchange::{HttpExchange, HttpReply, HttpRequest};
-use super::files::{FoundFile, find};
+use super::files::{FoundFile, find, find_readable};
 use super::headers::{ContentRange, HttpVersion, check_encoding, content_length, text};
 use super::refusal::refusal;
 use crate::answers::StatInfo;
@@ -38,6 +38,8 @@ struct HttpFileState {
     start: HttpAddress,
     version: HttpVersion,
     stat: StatInfo,
+    /// The version is that of a reply with data. Otherwise it is that of `HEAD`.
+    is_version_of_data: bool,
     /// The address to which the last request was redirected.
     current: Mutex<HttpAddress>,
     moves: watch::Sender<bool>,
@@ -53,14 +55,18 @@ impl HttpFile {
     pub(crate) async fn open(client: &Client, url: &Url) -> Result<Self, Error> {
         let exchange = HttpExchange::new(client, url, "open");
         let start = HttpAddress::of(url).map_err(|cause| exchange.refused(cause))?;
-        let FoundFile { stat, version, address } = find(&exchange, &start).await?;
+        // A server may show the head of a file to clients that may not read it.
+        let (found, is_version_of_data) = find_readable(&exchange, &start).await?;
+        let FoundFile { stat, version, address } = found;
         if stat.is_dir() {
             let cause =
                 Cause::Server { code: ErrorCode::IS_DIRECTORY, text: format!("{address} is a directory") };
             return Err(exchange.error(cause, &address, &[]));
         }
         let (current, moves) = (Mutex::new(address), watch::Sender::new(false));
-        let state = Arc::new(HttpFileState { url: url.clone(), start, version, stat, current, moves });
+        let url = url.clone();
+        let state = HttpFileState { url, start, version, stat, is_version_of_data, current, moves };
+        let state = Arc::new(state);
         Ok(Self { client: client.clone(), state })
     }
 
@@ -76,13 +82,16 @@ impl HttpFile {
         &self.state.stat
     }
 
-    /// Returns the current status.
+    /// Returns the current status, in the way in which the open has found it.
     ///
     /// # Errors
     /// [`Error`].
     pub async fn stat(&self) -> Result<StatInfo, Error> {
         let exchange = HttpExchange::new(&self.client, &self.state.url, "stat");
-        Ok(find(&exchange, &self.state.start).await?.stat)
+        match self.state.is_version_of_data {
+            true => Ok(find_readable(&exchange, &self.state.start).await?.0.stat),
+            false => Ok(find(&exchange, &self.state.start).await?.stat),
+        }
     }
 
     /// Reports whether a change of the file can be noticed, and the URL alone chooses its content. Otherwise

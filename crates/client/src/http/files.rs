@@ -41,27 +41,84 @@ pub(super) struct FoundFile {
     pub(super) address: HttpAddress,
 }
 
+impl FoundFile {
+    fn directory(address: HttpAddress) -> Self {
+        Self { stat: stat(true, 0, 0, 0), version: HttpVersion::default(), address }
+    }
+}
+
 /// Finds the status of a file or directory by `HEAD`, and by WebDAV what that does not show.
 pub(super) async fn find(exchange: &HttpExchange<'_>, from: &HttpAddress) -> Result<FoundFile, Error> {
+    find_by_head(exchange, from, None).await
+}
+
+/// Finds the status as [`find`] does. A size that is known already does not depend on the headers.
+async fn find_by_head(
+    exchange: &HttpExchange<'_>,
+    from: &HttpAddress,
+    known_size: Option<u64>,
+) -> Result<FoundFile, Error> {
     let reply = exchange.send(&HttpRequest::new(Method::HEAD), from).await?;
     let HttpReply { address, hops, is_directory, status, headers, body } = reply;
     body.discard().await;
-    let failed = |cause| exchange.error(cause, &address, &hops);
     if is_directory && status != StatusCode::NOT_FOUND {
-        return Ok(FoundFile { stat: stat(true, 0, 0, 0), version: HttpVersion::default(), address });
+        return Ok(FoundFile::directory(address));
     }
     let is_unknown = matches!(status, StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED);
-    let (headers, size) = match content_length(&headers) {
-        Some(size) if status == StatusCode::OK => (headers, size),
-        _ if status == StatusCode::OK || is_unknown => size_by_range(exchange, &address).await?,
-        _ => return Err(failed(refusal(status, &address))),
+    let shown_size = content_length(&headers).filter(|_| status == StatusCode::OK);
+    let (headers, size) = match known_size.or(shown_size) {
+        Some(size) if status == StatusCode::OK || is_unknown => (headers, size),
+        _ if status == StatusCode::OK || is_unknown => {
+            let first = first_byte(exchange, &address).await?;
+            let size = first.size.ok_or_else(|| first.unknown_size(exchange))?;
+            (first.headers, size)
+        }
+        _ => return Err(exchange.error(refusal(status, &address), &address, &hops)),
     };
-    if text(&headers, &header::ACCEPT_RANGES) == Some("none") {
+    let mut found = found_file(exchange, (address, &hops), &headers, size).await?;
+    // Some servers send this length with the head of each file.
+    if size == 0 && known_size.is_none() && shown_size.is_some() && !found.stat.is_dir() {
+        let first = first_byte(exchange, &found.address).await?;
+        let empty = first.is_empty.then_some(0);
+        found.stat.size = first.size.or(empty).ok_or_else(|| first.unknown_size(exchange))?;
+    }
+    Ok(found)
+}
+
+/// Finds the status of a file by a request for its first byte. A server that refuses to send that fails, also if
+/// it answers `HEAD`. Reports whether the version is that in the reply; otherwise it is that of `HEAD`.
+pub(super) async fn find_readable(
+    exchange: &HttpExchange<'_>,
+    from: &HttpAddress,
+) -> Result<(FoundFile, bool), Error> {
+    let first = first_byte(exchange, from).await?;
+    if first.is_directory {
+        return Ok((FoundFile::directory(first.address), true));
+    }
+    let has_version = HttpVersion::of(&first.headers) != HttpVersion::default();
+    if let Some(size) = first.size.filter(|_| has_version) {
+        let FirstByte { address, hops, headers, .. } = first;
+        return Ok((found_file(exchange, (address, &hops), &headers, size).await?, true));
+    }
+    let found = find_by_head(exchange, from, first.size).await?;
+    // Later requests for data begin where this one has arrived.
+    Ok((FoundFile { address: first.address, ..found }, false))
+}
+
+/// Returns the status of a file from the headers of a reply, and by WebDAV what they do not show.
+async fn found_file(
+    exchange: &HttpExchange<'_>,
+    (address, hops): (HttpAddress, &[String]),
+    headers: &HeaderMap,
+    size: u64,
+) -> Result<FoundFile, Error> {
+    let failed = |cause| exchange.error(cause, &address, hops);
+    if text(headers, &header::ACCEPT_RANGES) == Some("none") {
         let text = format!("{address} has no ranges (Accept-Ranges: none), so parts of files cannot be read");
         return Err(failed(Cause::Unsupported(text)));
     }
-    check_encoding(&headers).map_err(failed)?;
-    let version = HttpVersion::of(&headers);
+    check_encoding(headers).map_err(failed)?;
+    let version = HttpVersion::of(headers);
     let mut found = stat(false, size, version.modified.unwrap_or(0), version.id());
     // Such servers answer a request for the head of a directory as that of a file.
     if version.modified.is_none()
@@ -76,28 +133,45 @@ pub(super) async fn find(exchange: &HttpExchange<'_>, from: &HttpAddress) -> Res
     Ok(FoundFile { stat: found, version, address })
 }
 
-/// Finds the size of a file whose `HEAD` does not show it, by a request for its first byte.
-async fn size_by_range(
-    exchange: &HttpExchange<'_>,
-    address: &HttpAddress,
-) -> Result<(HeaderMap, u64), Error> {
+/// The reply to a request for the first byte of a file.
+struct FirstByte {
+    address: HttpAddress,
+    hops: Vec<String>,
+    is_directory: bool,
+    /// There is no such byte.
+    is_empty: bool,
+    headers: HeaderMap,
+    /// The size of the file, if the reply shows it.
+    size: Option<u64>,
+}
+
+impl FirstByte {
+    fn unknown_size(&self, exchange: &HttpExchange<'_>) -> Error {
+        let Self { address, hops, .. } = self;
+        let text = format!("{address} does not tell the size of the file, so it cannot be read in parts");
+        exchange.error(Cause::Unsupported(text), address, hops)
+    }
+}
+
+/// Requests the first byte of a file.
+async fn first_byte(exchange: &HttpExchange<'_>, from: &HttpAddress) -> Result<FirstByte, Error> {
     let request = HttpRequest::new(Method::GET).with("range", "bytes=0-0");
-    let HttpReply { address, hops, status, headers, body, .. } = exchange.send(&request, address).await?;
+    let HttpReply { address, hops, is_directory, status, headers, body } =
+        exchange.send(&request, from).await?;
     let range = text(&headers, &header::CONTENT_RANGE).and_then(ContentRange::parse);
     let size = match status {
+        _ if is_directory && status != StatusCode::NOT_FOUND => None,
         StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
-            body.discard().await;
             range.and_then(|range| range.total)
         }
-        // It would send the whole file.
+        // It sends the whole file.
         StatusCode::OK => content_length(&headers),
         status => return Err(exchange.error(refusal(status, &address), &address, &hops)),
     };
-    let unknown = || {
-        let text = format!("{address} does not tell the size of the file, so it cannot be read in parts");
-        exchange.error(Cause::Unsupported(text), &address, &hops)
-    };
-    size.map(|size| (headers, size)).ok_or_else(unknown)
+    let is_directory = is_directory && status != StatusCode::NOT_FOUND;
+    let is_empty = status == StatusCode::RANGE_NOT_SATISFIABLE || content_length(&headers) == Some(0);
+    body.discard().await;
+    Ok(FirstByte { address, hops, is_directory, is_empty, headers, size })
 }
 
 /// Returns the properties of a path, if the server offers WebDAV.
