@@ -477,9 +477,13 @@ async fn a_busy_server_is_asked_again_when_it_says() {
     .await;
     let file = client().open_http(&server.url("/f")).await.unwrap();
     assert_eq!(file.stat_at_open().size, 100);
-    let server = FakeHttp::start(|_| head("429 Busy", "Retry-After: 86400\r\nContent-Length: 0\r\n")).await;
-    let error = client().open_http(&server.url("/f")).await.unwrap_err();
-    assert!(matches!(error.cause(), Cause::Expired { seconds: 86400, .. }), "{error}");
+    for pause in [86_400, u64::MAX] {
+        let busy =
+            move |_: &Received| head("429 Busy", &format!("Retry-After: {pause}\r\nContent-Length: 0\r\n"));
+        let server = FakeHttp::start(busy).await;
+        let error = client().open_http(&server.url("/f")).await.unwrap_err();
+        assert!(matches!(error.cause(), Cause::Expired { seconds, .. } if *seconds == pause), "{error}");
+    }
 }
 
 #[tokio::test]

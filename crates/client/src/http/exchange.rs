@@ -212,7 +212,7 @@ impl<'a> HttpExchange<'a> {
                 continue;
             }
             if let Some(pause) = pause_of(status, headers).filter(|_| pauses < PAUSES_MAX) {
-                if Instant::now() + pause >= self.end {
+                if Instant::now().checked_add(pause).is_none_or(|until| until >= self.end) {
                     let text = format!("{} from {address}", reason(status));
                     return Err(failed(Cause::Expired { seconds: pause.as_secs(), text }));
                 }
