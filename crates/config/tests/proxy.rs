@@ -94,6 +94,8 @@ fn doubtful_combinations_are_warnings() {
     ] {
         assert_eq!(kinds(&text), [ProblemKind::Doubtful], "{text}");
     }
+    let redirects = "pss.origin https://o\npss.permit x";
+    assert_eq!(kinds(&format!("{PROXY}{redirects}")), [], "the permit is for redirects");
     for text in ["pss.setopt ReadAheadSize 1", "pss.setopt Nothing 1"] {
         assert_eq!(kinds(&format!("{PROXY}pss.origin o:1\n{text}")), [ProblemKind::Ignored], "{text}");
     }

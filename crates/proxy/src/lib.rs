@@ -14,6 +14,7 @@
 //! | `address` | the URL of a path: origin, path and opaque text |
 //! | `origins` | the origins in use |
 //! | `origin` | one origin: its client, its limits, and the servers behind it |
+//! | `origin_hosts` | the hosts to which the connections of one origin may lead |
 //! | `place` | a server with its circuit breaker |
 //! | `connections` | the connections to one server |
 //! | `limits` | limits of one origin |
@@ -40,6 +41,7 @@ mod near_ranges;
 mod open_file;
 mod origin;
 mod origin_file;
+mod origin_hosts;
 mod origin_names;
 mod origins;
 mod place;

@@ -8,10 +8,10 @@ use crate::limits::{
 use crate::log_limit::LogLimit;
 use crate::names::{FORWARDED_LOOK_UPS_MAX, HOST_LOOK_UPS_MAX, OriginNames};
 use crate::origin_file::is_http;
+use crate::origin_hosts::OriginHosts;
 use crate::place::{OriginPlace, PlaceHooks, ProbeFailure, RequestFailure};
 use crate::settings::ProxyConfig;
 use client::{AddressFilter, Cause, Client, ConnectionLimits, Credentials, ListingMemory, Url};
-use config::HostPattern;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -94,8 +94,8 @@ impl ForwardedLimits {
 pub(crate) struct OriginDialer {
     config: Arc<ProxyConfig>,
     credentials: Credentials,
-    /// The hosts to which connections may lead; `None` for all.
-    permits: Option<Arc<[HostPattern]>>,
+    /// The hosts to which connections may lead.
+    hosts: OriginHosts,
     runtime: Handle,
     names: Arc<OriginNames>,
     limits: ConnectionLimits,
@@ -120,8 +120,11 @@ impl OriginDialer {
         let credentials = config.credentials.clone();
         let (names, current) = (Arc::new(OriginNames::new(Vec::new())), Arc::default());
         let limits = ConnectionLimits::new(CONNECTIONS_MAX, config.connections_max);
+        let web_server = config.origin.as_ref().filter(|url| is_http(url));
+        let of_web_server = |url: &Url| OriginHosts::of_web_server(&url.host, config.permits.clone());
+        let hosts = web_server.map(of_web_server).unwrap_or_default();
         let (config, listings) = (config.clone(), listings.clone());
-        Self { config, credentials, permits: None, runtime, names, limits, listings, log: None, current }
+        Self { config, credentials, hosts, runtime, names, limits, listings, log: None, current }
     }
 
     /// Creates the clients of an origin that a client has named.
@@ -137,7 +140,7 @@ impl OriginDialer {
         let credentials = if config.permits.is_some() { fixed.credentials } else { Credentials::none() };
         Self {
             credentials,
-            permits: config.permits.clone(),
+            hosts: OriginHosts::permitted(config.permits.clone()),
             names,
             limits: of_host.connections.clone(),
             log: Some(shared.log.clone()),
@@ -159,18 +162,9 @@ impl OriginDialer {
     }
 
     fn client(&self) -> Client {
-        let permits = self.permits.clone();
-        let filter = AddressFilter::new(move |host, address| {
-            let is_permitted = permits.as_ref().is_none_or(|permits| {
-                let text = address.to_string();
-                permits.iter().any(|pattern| pattern.matches(host) || pattern.matches(&text))
-            });
-            if is_permitted {
-                Ok(vec![address])
-            } else {
-                Err(format!("{host} is not permitted (pss.permit)"))
-            }
-        });
+        let hosts = self.hosts.clone();
+        let filter =
+            AddressFilter::new(move |host, address| hosts.check(host, address).map(|()| vec![address]));
         let filter = filter.with_resolver(self.names.clone());
         let ProxyConfig { client, trusted, .. } = &*self.config;
         Client::for_server(client.clone(), PROGRAM, filter, trusted.clone(), self.credentials.clone())

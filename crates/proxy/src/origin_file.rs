@@ -184,8 +184,10 @@ mod tests {
     use crate::origin_names::OriginNameSpace;
     use crate::place::RequestFailure;
     use crate::remote_file::RemoteFile;
+    use crate::settings::ProxyConfig;
     use base::{ClientHost, ErrorKind, LogicalPath, Owner};
     use client::{Client, ListingMemory, OpenWith, Url};
+    use config::HostPattern;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use tokio::runtime::Handle;
@@ -272,6 +274,31 @@ mod tests {
         redirects.store(false, Ordering::Relaxed);
         assert_eq!(file.read_bytes(7, 100).await.unwrap(), content[7..107]);
         assert_eq!(file.server(), server.address.to_string());
+    }
+
+    #[tokio::test]
+    async fn a_redirect_of_a_fixed_web_server_is_within_the_permits() {
+        let content = content();
+        let served = content.clone();
+        let other = FakeHttp::start(move |request| file(request, &served, VERSION)).await;
+        let target = format!("http://localhost:{}/f", other.address.port());
+        let redirects = AtomicBool::new(true);
+        let server = FakeHttp::start(move |request| redirecting(&target, b"x", &redirects, request)).await;
+        let url = server.url("/f");
+        for (permit, is_permitted) in
+            [(Some("*.example.org"), false), (Some("localhost"), true), (None, true)]
+        {
+            let pattern = |text| [HostPattern::parse(text).unwrap()].into();
+            let config = Arc::new(ProxyConfig {
+                permits: permit.map(pattern),
+                ..proxy(Some(&url.to_string()), false)
+            });
+            let dialer = OriginDialer::fixed(&config, Handle::current(), &ListingMemory::new(1000));
+            let origin = OriginServer::new(&url, dialer);
+            let opened = RemoteFile::open(origin, url.clone(), OpenWith::read(), REQUESTER).await;
+            assert_eq!(opened.is_ok(), is_permitted, "{permit:?}");
+            assert_eq!(other.connections() > 0, is_permitted, "{permit:?}");
+        }
     }
 
     #[tokio::test]

@@ -73,7 +73,7 @@ pub struct ProxyConfig {
     pub origin: Option<Url>,
     /// Paths may name an origin: `/root:/host:port/path`.
     pub forwards: bool,
-    /// The hosts that forwarded paths may name; `None` for all.
+    /// The hosts that forwarded paths may name, and to which a fixed web server may redirect; `None` for all.
     pub permits: Option<Arc<[HostPattern]>>,
     /// Prefix of paths at the fixed origin; empty for none.
     pub local_root: String,

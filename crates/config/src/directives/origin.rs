@@ -236,7 +236,7 @@ pub(crate) fn check_proxy(effective: &Effective, report: &mut ConfigReport) {
             let what = "pss.origin =: clients reach each host that this server reaches";
             warn(&origin.origin, what, "limit the hosts by pss.permit");
         }
-        (false, Some(permit)) => {
+        (false, Some(permit)) if value.fixed.as_ref().is_none_or(|server| !server.protocol.is_http()) => {
             let what = "pss.permit has no effect, because clients cannot name origins";
             warn(&permit.origin, what, "add = to pss.origin, or remove it");
         }

@@ -18,7 +18,7 @@ pub(super) const SECTION: Section = Section {
             .example("origin.example.org:1094"),
         Directive::new(&["pss.permit"], UsageFrequency::Common, "[/] [*] host", origin::permit)
             .default("all")
-            .help("Hosts that paths may name as origins, also by redirects of these. `*` alone is for object ids, which are not served.")
+            .help("Hosts that paths may name as origins, also by redirects of these, and to which a fixed web server may redirect. Without it, a fixed web server does not redirect into loopback, link-local or private networks that it is not in. `*` alone is for object ids, which are not served.")
             .example("*.example.org"),
         Directive::new(&["pss.persona"], UsageFrequency::Common, "{client|server} [strict|nonstrict] [[no]verify]", origin::persona)
             .default("server")
