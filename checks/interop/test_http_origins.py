@@ -159,7 +159,7 @@ def test_a_command_line_serves_a_directory_of_a_web_server(web, tmp_path):
 
 def test_paths_name_web_servers_within_the_permits(web, theirs):
     path = f"/http:/localhost:{web.port}//d/small"
-    with Proxy("=", "pss.permit localhost", export="/http:/\nall.export /https:/") as proxy:
+    with Proxy("=http,https", "pss.permit localhost", export="/http:/\nall.export /https:/") as proxy:
         assert xrdfs(proxy, "cat", path).ok().raw == b"small\n"
         count = len(web.requests)
         connection = raw.Connection(proxy)

@@ -343,7 +343,7 @@ fn proxy_line(overrides: &Overrides, effective: &mut Effective) {
         let proxy = &mut effective.proxy;
         proxy.enabled = Setting::from_command_line(true);
         let fixed = Some(server.clone());
-        proxy.origin = Setting::from_command_line(Some(ProxyOrigin { forwards: false, fixed }));
+        proxy.origin = Setting::from_command_line(Some(ProxyOrigin { forwards: Vec::new(), fixed }));
         if directory.is_some() {
             proxy.local_root = Setting::from_command_line(directory.clone());
         }

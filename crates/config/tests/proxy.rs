@@ -28,17 +28,17 @@ fn every_form_of_an_origin_is_read() {
     let server = |protocol, host: &str, port| Some(ProxyServer { protocol, host: host.to_owned(), port });
     use OriginProtocol::{Http, Https, Root, Roots};
     for (text, forwards, fixed) in [
-        ("o:1", false, server(Root, "o", 1)),
-        ("o 2", false, server(Root, "o", 2)),
-        ("o+:3", false, server(Root, "o", 3)),
-        ("root://o:4/", false, server(Root, "o", 4)),
-        ("xroots://[::1]:5", false, server(Roots, "::1", 5)),
-        ("http://o", false, server(Http, "o", 80)),
-        ("https://o:8443/", false, server(Https, "o", 8443)),
-        ("davs://o", false, server(Https, "o", 443)),
-        ("=", true, None),
-        ("=http,root", true, None),
-        ("=root,roots o:6", true, server(Root, "o", 6)),
+        ("o:1", vec![], server(Root, "o", 1)),
+        ("o 2", vec![], server(Root, "o", 2)),
+        ("o+:3", vec![], server(Root, "o", 3)),
+        ("root://o:4/", vec![], server(Root, "o", 4)),
+        ("xroots://[::1]:5", vec![], server(Roots, "::1", 5)),
+        ("http://o", vec![], server(Http, "o", 80)),
+        ("https://o:8443/", vec![], server(Https, "o", 8443)),
+        ("davs://o", vec![], server(Https, "o", 443)),
+        ("=", vec![Root, Roots], None),
+        ("=http,root,dav", vec![Http, Root], None),
+        ("=davs o:6", vec![Https], server(Root, "o", 6)),
     ] {
         let origin = proxy(&format!("pss.origin {text}")).proxy.origin.value.unwrap();
         assert_eq!((origin.forwards, origin.fixed), (forwards, fixed), "{text}");
@@ -58,6 +58,7 @@ fn wrong_values_are_errors_with_their_position() {
         ("pss.origin ftp://o", "f:2:12: error: pss.origin: unknown protocol 'ftp' of the origin"),
         ("pss.origin o:70000", "f:2:12: error: pss.origin: tcp port 70000 may not be greater than 65535"),
         ("pss.origin =gopher", "f:2:12: error: pss.origin: unknown protocol 'gopher'"),
+        ("pss.origin =s3", "f:1:1: error: the proxy has no origin"),
         ("pss.origin o:1\npss.hostarena arena", "f:3:15: error: pss.hostarena: non-absolute hostarena path"),
         ("pss.origin o:1\npss.localroot x", "f:3:15: error: pss.localroot: non-absolute localroot path"),
         (

@@ -65,10 +65,14 @@ impl ProxyConfig {
         let refused = |kind, why: &str| {
             Error::new(kind, format!("{participle} path '{}' is not possible: {why}", target.path.text()))
         };
-        let forwarded = self.forwards.then(|| forwarded(&target.path)).flatten();
+        let forwarded = (!self.forwards.is_empty()).then(|| forwarded(&target.path)).flatten();
         let (mut url, path, is_forwarded) = match (forwarded, &self.origin) {
             (Some(forwarded), _) => {
                 let (url, path) = forwarded.map_err(|why| refused(ErrorKind::ArgInvalid, &why))?;
+                if !self.forwards.contains(&url.scheme) {
+                    let why = format!("{} is no protocol of pss.origin", url.scheme.name());
+                    return Err(refused(ErrorKind::NotAuthorized, &why));
+                }
                 (url, [self.host_arena.as_bytes(), path].concat(), true)
             }
             (None, Some(origin)) => {
@@ -141,7 +145,9 @@ pub(crate) mod tests {
     use super::*;
     use crate::settings::client_settings;
     use base::{Identity, LoginNames};
-    use client::Credentials;
+    use client::{Credentials, Scheme};
+
+    const SCHEMES: [Scheme; 4] = [Scheme::Root, Scheme::Roots, Scheme::Http, Scheme::Https];
 
     pub(crate) fn proxy(origin: Option<&str>, forwards: bool) -> ProxyConfig {
         let export = |prefix: &str, read_only, stage| ProxyExport {
@@ -157,7 +163,7 @@ pub(crate) mod tests {
                 export("/tape", false, true),
             ],
             origin: origin.map(|url| Url::parse(url).unwrap()),
-            forwards,
+            forwards: if forwards { SCHEMES.to_vec() } else { Vec::new() },
             permits: None,
             local_root: String::new(),
             host_arena: String::new(),
@@ -242,6 +248,27 @@ pub(crate) mod tests {
         // Without forwarding, such a path is one at the origin.
         let fixed = proxy(Some("root://o:2"), false);
         assert!(address(&fixed, "/root:/h/a").unwrap().1.starts_with("/root:/h/a?"));
+    }
+
+    #[test]
+    fn forwarded_paths_have_the_protocols_of_the_origin() {
+        let mut proxy = proxy(Some("root://o:2"), true);
+        proxy.forwards = vec![Scheme::Root, Scheme::Https];
+        for (path, is_possible) in [
+            ("/root:/h/a", true),
+            ("/xroot:/h/a", true),
+            ("/davs:/h/a", true),
+            ("/roots:/h/a", false),
+            ("/http:/h/a", false),
+            ("/dav:/h/a", false),
+        ] {
+            match address(&proxy, path) {
+                Ok(_) => assert!(is_possible, "{path}"),
+                Err(error) => {
+                    assert_eq!((error.kind, is_possible), (ErrorKind::NotAuthorized, false), "{path}")
+                }
+            }
+        }
     }
 
     #[test]

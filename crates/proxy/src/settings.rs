@@ -4,7 +4,7 @@ use crate::cached_origin::ProxyCache;
 use auth::tls::TrustAnchors;
 use base::LogicalPath;
 use cache::{CacheStartError, DiskCacheSettings};
-use client::{Credentials, Settings, Source, Url};
+use client::{Credentials, Scheme, Settings, Source, Url};
 use config::HostPattern;
 use std::io;
 use std::path::PathBuf;
@@ -71,8 +71,8 @@ pub struct ProxyConfig {
     pub exports: Vec<ProxyExport>,
     /// The fixed origin; `None` if all paths name theirs.
     pub origin: Option<Url>,
-    /// Paths may name an origin: `/root:/host:port/path`.
-    pub forwards: bool,
+    /// Protocols by which paths may name an origin: `/root:/host:port/path`. With none, they name no origin.
+    pub forwards: Vec<Scheme>,
     /// The hosts that forwarded paths may name, and to which a fixed web server may redirect; `None` for all.
     pub permits: Option<Arc<[HostPattern]>>,
     /// Prefix of paths at the fixed origin; empty for none.

@@ -6,8 +6,8 @@ use crate::error::StartError;
 use crate::tls;
 use base::LogicalPath;
 use cache::{CacheLimits, DiskCacheSettings, DiskShare};
-use client::{Credentials, Settings, Source, Url};
-use config::{CacheSpace, Effective, HostPattern, ProxyServer};
+use client::{Credentials, Scheme, Settings, Source, Url};
+use config::{CacheSpace, Effective, HostPattern, OriginProtocol, ProxyServer};
 use logical::Prepares;
 use proxy::{PrepareIds, ProxyCacheConfig, ProxyConfig, ProxyExport, ProxyFiles};
 use std::net::{IpAddr, UdpSocket};
@@ -92,7 +92,7 @@ fn configuration(effective: &Effective, port: u16) -> Result<ProxyConfig, String
     Ok(ProxyConfig {
         exports: exports.collect(),
         origin: origin.fixed.as_ref().map(url).transpose()?,
-        forwards: origin.forwards,
+        forwards: origin.forwards.iter().map(|protocol| scheme(*protocol)).collect(),
         // Permits for object ids only permit no path.
         permits: (!values.permits.is_empty()).then_some(permits),
         local_root: values.local_root.value.clone().unwrap_or_default(),
@@ -132,6 +132,15 @@ fn space(space: CacheSpace) -> DiskShare {
     }
 }
 
+const fn scheme(protocol: OriginProtocol) -> Scheme {
+    match protocol {
+        OriginProtocol::Root => Scheme::Root,
+        OriginProtocol::Roots => Scheme::Roots,
+        OriginProtocol::Http => Scheme::Http,
+        OriginProtocol::Https => Scheme::Https,
+    }
+}
+
 fn url(server: &ProxyServer) -> Result<Url, String> {
     Url::parse(&server.url()).map_err(|error| error.to_string())
 }
@@ -156,7 +165,7 @@ fn client_settings(effective: &Effective) -> Result<Settings, String> {
 /// Returns the reply to `query config proxy`; `None` if this server is no proxy.
 pub(crate) fn query_answer(effective: &Effective) -> Option<String> {
     let origin = effective.proxy.origin.as_ref().filter(|_| *effective.proxy.enabled)?;
-    let forwards = if origin.forwards { "= " } else { "" };
+    let forwards = if origin.forwards.is_empty() { "" } else { "= " };
     let fixed = origin.fixed.as_ref().map(ProxyServer::authority).unwrap_or_default();
     Some(format!("{forwards}{fixed}"))
 }
@@ -184,7 +193,7 @@ mod tests {
         let settings = &config.client;
         assert_eq!((settings.stream_timeout, settings.redirect_limit), (9, 3));
         assert_eq!((settings.connection_window, settings.network_stack.as_str()), (4, "IPv4"));
-        assert!(config.exports[0].read_only && !config.forwards && config.permits.is_none());
+        assert!(config.exports[0].read_only && config.forwards.is_empty() && config.permits.is_none());
         assert_eq!(config.local_root, "/store");
     }
 

@@ -44,13 +44,15 @@ const NOT_ZERO: [&str; 4] = ["ConnectionWindow", "RedirectLimit", "RequestTimeou
 pub(super) fn origin(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut token = Some(arguments.need("origin")?);
     let list = token.and_then(|token| token.text.strip_prefix('=').map(|list| (token, list)));
+    let mut forwards = Vec::new();
     if let Some((first, list)) = list {
         for protocol in list.split(',').filter(|protocol| !protocol.is_empty()) {
-            match protocol {
-                known if OriginProtocol::parse(known).is_some() => {}
-                other if OTHER_PROTOCOLS.contains(&other) => option_not_yet(arguments, first, draft),
-                other => {
-                    let what = format!("unknown protocol '{other}'");
+            match OriginProtocol::parse(protocol) {
+                Some(known) if forwards.contains(&known) => {}
+                Some(known) => forwards.push(known),
+                None if OTHER_PROTOCOLS.contains(&protocol) => option_not_yet(arguments, first, draft),
+                None => {
+                    let what = format!("unknown protocol '{protocol}'");
                     return Err(DirectiveFault::at(
                         first,
                         what,
@@ -59,11 +61,14 @@ pub(super) fn origin(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Re
                 }
             }
         }
+        if list.split(',').all(str::is_empty) {
+            forwards.extend(OriginProtocol::DEFAULT);
+        }
         token = arguments.next();
     }
     let fixed = token.map(|token| server(token, arguments, draft)).transpose()?;
     draft.finish(arguments);
-    let origin = ProxyOrigin { forwards: list.is_some(), fixed };
+    let origin = ProxyOrigin { forwards, fixed };
     draft.effective.proxy.origin.set(Some(origin), arguments.origin());
     Ok(())
 }
@@ -221,7 +226,8 @@ pub(crate) fn check_proxy(effective: &Effective, report: &mut ConfigReport) {
         let what = "proxies in a cluster are not in force yet";
         stop(&values.enabled.origin, what, "remove all.manager and other roles than server");
     }
-    let Some(value) = &origin.value else {
+    let is_origin = |value: &&ProxyOrigin| value.fixed.is_some() || !value.forwards.is_empty();
+    let Some(value) = origin.value.as_ref().filter(is_origin) else {
         return stop(&values.enabled.origin, "the proxy has no origin", "set pss.origin host:port");
     };
     let mut warn = |origin: &Origin, what: &str, allowed: &str| {
@@ -231,7 +237,7 @@ pub(crate) fn check_proxy(effective: &Effective, report: &mut ConfigReport) {
         let what = "ofs.tpc: a proxy takes no part in third-party copies yet";
         warn(&effective.logical.third_party.origin, what, "clients copy through themselves");
     }
-    match (value.forwards, values.permits.first()) {
+    match (!value.forwards.is_empty(), values.permits.first()) {
         (true, None) => {
             let what = "pss.origin =: clients reach each host that this server reaches";
             warn(&origin.origin, what, "limit the hosts by pss.permit");

@@ -22,6 +22,9 @@ pub enum OriginProtocol {
 }
 
 impl OriginProtocol {
+    /// Those of `pss.origin =`, without a list.
+    pub(crate) const DEFAULT: [Self; 2] = [Self::Root, Self::Roots];
+
     /// Returns the protocol of this name.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         Some(match name {
@@ -201,8 +204,8 @@ impl FromStr for OriginUrl {
 /// `pss.origin`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProxyOrigin {
-    /// Paths may name their origin: `/root:/host:port/path`.
-    pub forwards: bool,
+    /// Protocols by which paths may name their origin: `/root:/host:port/path`. With none, they name no origin.
+    pub forwards: Vec<OriginProtocol>,
     /// The origin of all other paths. One of both exists.
     pub fixed: Option<ProxyServer>,
 }

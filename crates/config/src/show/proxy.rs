@@ -48,7 +48,8 @@ fn space(space: CacheSpace) -> String {
 }
 
 fn origin(origin: &ProxyOrigin) -> String {
-    let forwards = origin.forwards.then(|| "=".to_owned());
+    let protocols: Vec<_> = origin.forwards.iter().map(|protocol| protocol.name()).collect();
+    let forwards = (!protocols.is_empty()).then(|| format!("={}", protocols.join(",")));
     let server = origin.fixed.as_ref().map(ProxyServer::url);
     forwards.into_iter().chain(server).collect::<Vec<_>>().join(" ")
 }
