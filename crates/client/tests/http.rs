@@ -6,8 +6,9 @@ mod http_support;
 
 use base::SplitMix64;
 use client::xroot::ErrorCode;
-use client::{AddressFilter, Cause, Client, Credentials, ListWith, Settings, Url};
+use client::{AddressFilter, Cause, Client, Credentials, ListWith, RequestPacing, Settings, Source, Url};
 use http_support::{Action, FakeHttp, Received, file, head, reply, send};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -428,6 +429,32 @@ async fn a_slow_server_is_waited_for_and_a_silent_one_is_not() {
     assert_eq!(file.read(0, 40).await.unwrap(), content);
     let error = file.read(1, 9).await.unwrap_err();
     assert_eq!(error.cause(), &Cause::TimedOut(2), "{error}");
+}
+
+/// A request that never gets its turn.
+struct NoTurn;
+
+impl RequestPacing for NoTurn {
+    fn sent(&self) {}
+
+    fn ended(&self) {}
+
+    fn pause(&self) {}
+
+    fn resume(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn a_request_waits_for_its_turn_until_its_deadline() {
+    let (server, _) = start(100).await;
+    let mut settings = Settings::default();
+    settings.set("RequestTimeout", "1", Source::Option).unwrap();
+    let client = Client::with(settings, Credentials::none(), "test").paced(Arc::new(NoTurn));
+    let error = client.open_http(&server.url("/f")).await.unwrap_err();
+    assert!(matches!(error.cause(), Cause::TimedOut(_)), "{error}");
+    assert_eq!(server.connections(), 0);
 }
 
 #[tokio::test]

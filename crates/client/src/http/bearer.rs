@@ -1,12 +1,13 @@
 //! The bearer tokens of requests: that of the URL, or that of the user of this process.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use auth::Secret;
 use auth::tokens::{TOKEN_BYTES_MAX, TOKEN_KEY};
 use auth::ztn::TokenPlaces;
 use hyper::header::HeaderValue;
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::address::decode;
@@ -20,32 +21,60 @@ const BEARER: &str = "Bearer ";
 
 /// The token of the user of this process.
 #[derive(Default)]
-pub(super) struct BearerCache(Mutex<Option<(Instant, Option<Secret>)>>);
+pub(super) struct BearerCache(Mutex<Option<watch::Receiver<LookUp>>>);
+
+/// A look-up of the token.
+enum LookUp {
+    InProgress,
+    /// Its time and its result.
+    Ended(Instant, Option<Secret>),
+}
 
 impl BearerCache {
-    /// Returns the token of the user, if there is one.
+    /// Returns the token of the user, if there is one. All callers wait for one look-up, which goes on when they
+    /// give up.
     pub(super) async fn token(&self, places: &TokenPlaces) -> Option<Secret> {
-        let mut kept = self.0.lock().await;
-        if let Some((since, token)) = &*kept
-            && since.elapsed() < KEPT_TIME
-        {
-            return token.clone();
+        let places = places.clone();
+        self.token_from(move || find(&places)).await
+    }
+
+    async fn token_from(&self, find: impl FnOnce() -> Option<Secret> + Send + 'static) -> Option<Secret> {
+        let mut look_up = self.look_up(find)?;
+        let ended = look_up.wait_for(|look_up| matches!(look_up, LookUp::Ended(..))).await.ok()?;
+        match &*ended {
+            LookUp::Ended(_, token) => token.clone(),
+            LookUp::InProgress => None,
         }
-        let found = look_up(places.clone()).await;
-        *kept = Some((Instant::now(), found.clone()));
-        found
+    }
+
+    /// Returns the current look-up, or begins one on a thread of its own, because a file system can block.
+    fn look_up(
+        &self,
+        find: impl FnOnce() -> Option<Secret> + Send + 'static,
+    ) -> Option<watch::Receiver<LookUp>> {
+        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_current = |look_up: &&watch::Receiver<LookUp>| match &*look_up.borrow() {
+            // Without a sender its thread has ended.
+            LookUp::InProgress => look_up.has_changed().is_ok(),
+            LookUp::Ended(since, _) => since.elapsed() < KEPT_TIME,
+        };
+        if let Some(look_up) = current.as_ref().filter(is_current) {
+            return Some(look_up.clone());
+        }
+        let (sender, look_up) = watch::channel(LookUp::InProgress);
+        let run = move || {
+            let found = find();
+            sender.send_replace(LookUp::Ended(Instant::now(), found));
+        };
+        std::thread::Builder::new().name("token".to_owned()).spawn(run).ok()?;
+        *current = Some(look_up.clone());
+        Some(look_up)
     }
 }
 
-/// Looks for the token on a thread of its own, because a file system can block.
-async fn look_up(places: TokenPlaces) -> Option<Secret> {
-    let (answer, answered) = oneshot::channel();
-    let find = move || {
-        // The caller may have given up.
-        let _ = answer.send(places.find(None, TOKEN_BYTES_MAX));
-    };
-    std::thread::Builder::new().name("token".to_owned()).spawn(find).ok()?;
-    match answered.await.ok()? {
+/// Looks for the token.
+fn find(places: &TokenPlaces) -> Option<Secret> {
+    match places.find(None, TOKEN_BYTES_MAX) {
         Ok(token) => Some(token),
         Err((reason, remedy)) => {
             tracing::debug!(reason, remedy, "no bearer token");
@@ -79,6 +108,40 @@ pub(super) fn header_value(token: &Secret) -> Option<HeaderValue> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, mpsc};
+    use tokio::time::timeout;
+
+    #[tokio::test]
+    async fn a_look_up_that_hangs_is_the_only_one() {
+        let (cache, count) = (BearerCache::default(), Arc::new(AtomicUsize::new(0)));
+        let (release, released) = mpsc::channel::<()>();
+        let counted = count.clone();
+        let mut first = Box::pin(cache.token_from(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            released.recv().ok();
+            Some(Secret::from(&b"abc"[..]))
+        }));
+        assert!(timeout(Duration::from_millis(20), &mut first).await.is_err(), "it is in progress");
+        // The caller gives up.
+        drop(first);
+        let counted = count.clone();
+        let next = cache.token_from(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            None
+        });
+        release.send(()).unwrap();
+        assert_eq!(next.await.unwrap().expose(), b"abc");
+        assert_eq!(cache.token_from(|| None).await.unwrap().expose(), b"abc", "it is kept");
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_look_up_whose_thread_has_ended_is_no_token() {
+        let cache = BearerCache::default();
+        assert!(cache.token_from(|| panic!("a panic that the test has asked for")).await.is_none());
+        assert!(cache.token_from(|| Some(Secret::from(&b"abc"[..]))).await.is_some());
+    }
 
     #[test]
     fn tokens_have_several_spellings_and_no_other_header_in_them() {

@@ -11,6 +11,7 @@ use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::address::{HttpAddress, HttpServer};
@@ -242,19 +243,22 @@ impl<'a> HttpExchange<'a> {
         request: &HttpRequest,
         address: &HttpAddress,
     ) -> Result<(Response<()>, HttpBody), Cause> {
-        let token = self.token(&address.server).await?;
+        let begun = Instant::now();
+        let late = |_: Elapsed| Cause::TimedOut(begun.elapsed().as_secs());
+        let until = self.client.until(self.end).answer;
+        let token = timeout_at(until, self.token(&address.server)).await.map_err(late)??;
         if let Some(pacing) = self.client.pacing() {
-            pacing.resume().await;
+            timeout_at(self.end, pacing.resume()).await.map_err(late)?;
         }
         let (begun, until) = (Instant::now(), self.client.until(self.end).answer);
-        let late = || Cause::TimedOut(begun.elapsed().as_secs());
+        let late = |_: Elapsed| Cause::TimedOut(begun.elapsed().as_secs());
         let mut is_new = false;
         loop {
             let pool = self.client.http_pool();
             let mut connection = pool.connection(self.client, &address.server, is_new, until).await?;
             let paced = self.client.pacing().cloned().map(PacedRequest::begin);
             let built = request.build(address, token.as_ref())?;
-            let sent = timeout_at(until, connection.sender.send_request(built)).await.map_err(|_| late())?;
+            let sent = timeout_at(until, connection.sender.send_request(built)).await.map_err(late)?;
             match sent {
                 Ok(response) => {
                     let (head, incoming) = response.into_parts();
