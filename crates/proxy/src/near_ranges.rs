@@ -4,6 +4,9 @@ use client::Bytes;
 
 /// Maximum number of bytes between two ranges that are read with one request.
 const GAP_MAX: u64 = 16 * 1024;
+/// Maximum size of a request for several ranges, as a multiple of their bytes, beside one gap. The bytes between
+/// ranges are in memory until the last one has arrived, and no limit of a client counts them.
+const JOINED_FACTOR_MAX: u64 = 2;
 /// Maximum size of a request for several ranges.
 const JOINED_BYTES_MAX: u64 = 4 << 20;
 
@@ -21,21 +24,27 @@ pub(crate) fn join(ranges: &[(u64, usize)]) -> Vec<JoinedRange> {
     let mut order: Vec<usize> = (0..ranges.len()).collect();
     order.sort_by_key(|&number| ranges.get(number).copied());
     let mut joined: Vec<JoinedRange> = Vec::new();
+    // The bytes that the members of the last one want.
+    let mut wanted = 0_u64;
     for number in order {
         let Some(&(offset, length)) = ranges.get(number) else { continue };
         let end = offset.saturating_add(length as u64);
         if let Some(last) = joined.last_mut() {
             let last_end = last.offset.saturating_add(last.length as u64);
             let whole = last_end.max(end) - last.offset;
+            let with_this = wanted.saturating_add(length as u64);
+            let whole_max = with_this.saturating_mul(JOINED_FACTOR_MAX).saturating_add(GAP_MAX);
             if offset <= last_end.saturating_add(GAP_MAX)
-                && (whole <= JOINED_BYTES_MAX || end <= last_end)
+                && (whole <= JOINED_BYTES_MAX.min(whole_max) || end <= last_end)
                 && let Ok(whole) = usize::try_from(whole)
             {
                 last.length = whole;
                 last.members.push(number);
+                wanted = with_this;
                 continue;
             }
         }
+        wanted = length as u64;
         joined.push(JoinedRange { offset, length, members: vec![number] });
     }
     joined
@@ -91,6 +100,11 @@ mod tests {
         let ranges: Vec<_> = (0..16).map(|number| (number * piece, 1 << 20)).collect();
         assert_eq!(join(&ranges).len(), 4);
         assert_eq!(join(&[(0, 64 << 20), (5, 10)]).len(), 1, "a large range has those within it");
+        // Ranges of one byte do not have the gaps between them fetched.
+        let sparse: Vec<_> = (0..1000).map(|number| (number * GAP_MAX, 1)).collect();
+        let bytes: usize = join(&sparse).iter().map(|range| range.length).sum();
+        assert!(bytes <= 2 * sparse.len() + 500 * usize::try_from(GAP_MAX).unwrap(), "{bytes}");
+        assert_eq!(join(&[(0, 8000), (12_000, 8000), (24_000, 8000), (36_000, 8000)]).len(), 1);
         assert_eq!(join(&[(u64::MAX - 1, 5), (u64::MAX - 1, 5)]).len(), 1);
     }
 }
