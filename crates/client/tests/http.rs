@@ -264,6 +264,23 @@ async fn a_file_that_cannot_be_read_cannot_be_opened() {
 }
 
 #[tokio::test]
+async fn a_weak_tag_is_compared_and_identifies_nothing() {
+    let is_new = Arc::new(AtomicBool::new(false));
+    let (content, switch) = (content(100), is_new.clone());
+    let server = FakeHttp::start(move |request| {
+        let version = if switch.load(Ordering::Relaxed) { "2" } else { "1" };
+        file(request, &content, &format!("ETag: W/\"{version}\"\r\n"))
+    })
+    .await;
+    let file = client().open_http(&server.url("/f")).await.unwrap();
+    assert!(!file.has_version() && file.stat_at_open().id == 0);
+    file.read(0, 10).await.unwrap();
+    is_new.store(true, Ordering::Relaxed);
+    let error = file.read(0, 10).await.unwrap_err();
+    assert!(matches!(error.cause(), Cause::Changed(_)), "{error}");
+}
+
+#[tokio::test]
 async fn the_head_shows_the_version_that_data_do_not_show() {
     let content = content(100);
     let server = FakeHttp::start(move |request| match request.method() {

@@ -9,6 +9,8 @@ use crate::failure::Cause;
 
 /// Maximum length of an entity tag.
 const TAG_BYTES_MAX: usize = 1024;
+/// The mark of a weak entity tag.
+const WEAK: &str = "W/";
 
 /// The value of `Content-Range` in a reply with a part of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,14 +52,21 @@ fn number(text: &str) -> Option<u64> {
 pub(super) struct HttpVersion {
     /// The entity tag, without the mark of a weak one.
     pub(super) tag: Option<String>,
+    /// Two files with the tag can differ in their bytes.
+    pub(super) is_weak: bool,
     /// Time of the last change, in seconds since the epoch.
     pub(super) modified: Option<i64>,
 }
 
 impl HttpVersion {
     pub(super) fn of(headers: &HeaderMap) -> Self {
-        let tag = text(headers, &header::ETAG).and_then(tag_of);
-        Self { tag, modified: text(headers, &header::LAST_MODIFIED).and_then(seconds_of) }
+        let etag = text(headers, &header::ETAG);
+        let is_weak = etag.is_some_and(|text| text.trim().starts_with(WEAK));
+        Self {
+            tag: etag.and_then(tag_of),
+            is_weak,
+            modified: text(headers, &header::LAST_MODIFIED).and_then(seconds_of),
+        }
     }
 
     /// Reports whether two replies can be of one version: nothing that both show differs.
@@ -67,17 +76,18 @@ impl HttpVersion {
         tags.is_none_or(|(one, other)| one == other) && times.is_none_or(|(one, other)| one == other)
     }
 
-    /// Returns a number for the entity tag, which is the same in each process; 0 without a tag.
+    /// Returns a number for the entity tag, which is the same in each process; 0 without a tag, and for a weak one,
+    /// which does not identify the bytes.
     pub(super) fn id(&self) -> u64 {
         let hash = |tag: &String| siphasher::sip::SipHasher13::new().hash(tag.as_bytes());
-        self.tag.as_ref().map_or(0, hash)
+        self.tag.as_ref().filter(|_| !self.is_weak).map_or(0, hash)
     }
 }
 
 /// Returns an entity tag without the mark of a weak one.
 pub(super) fn tag_of(text: &str) -> Option<String> {
     let text = text.trim();
-    let tag = text.strip_prefix("W/").unwrap_or(text);
+    let tag = text.strip_prefix(WEAK).unwrap_or(text);
     (!tag.is_empty() && tag.len() <= TAG_BYTES_MAX).then(|| tag.to_owned())
 }
 
@@ -167,16 +177,21 @@ mod tests {
 
     #[test]
     fn versions_differ_if_something_that_both_show_differs() {
-        let of = |tag: Option<&str>, modified| HttpVersion { tag: tag.map(str::to_owned), modified };
+        let of = |tag: Option<&str>, modified| HttpVersion {
+            tag: tag.map(str::to_owned),
+            is_weak: false,
+            modified,
+        };
         let found = HttpVersion::of(&headers(&[
             ("etag", "W/\"x\""),
             ("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
         ]));
-        assert_eq!(found, of(Some("\"x\""), Some(784_111_777)));
+        assert_eq!(found, HttpVersion { is_weak: true, ..of(Some("\"x\""), Some(784_111_777)) });
         assert!(found.may_be(&of(Some("\"x\""), None)) && found.may_be(&of(None, None)));
         assert!(!found.may_be(&of(Some("\"y\""), None)) && !found.may_be(&of(None, Some(7))));
-        assert_eq!((of(None, None).id(), found.id() == of(Some("\"y\""), None).id()), (0, false));
-        assert_ne!(found.id(), 0);
+        let (x, y) = (of(Some("\"x\""), None).id(), of(Some("\"y\""), None).id());
+        assert!(x != 0 && y != 0 && x != y);
+        assert_eq!((of(None, None).id(), found.id()), (0, 0), "a weak tag does not identify bytes");
     }
 
     #[test]
