@@ -647,6 +647,22 @@ async fn the_status_of_a_file_without_a_time_is_asked_by_webdav() {
 }
 
 #[tokio::test]
+async fn a_refusal_for_one_path_does_not_end_the_use_of_webdav() {
+    let time = "<D:getlastmodified>Sun, 06 Nov 1994 08:49:37 GMT</D:getlastmodified>";
+    for (status, is_used) in [("400 Bad Request", true), ("405 Method Not Allowed", false)] {
+        let server = FakeHttp::start(move |request| match (request.method(), request.target()) {
+            ("HEAD", _) => head("200 OK", "Content-Length: 4096\r\n"),
+            (_, "/bad") => reply(status, "", b""),
+            (_, path) => reply("207 Multi-Status", "", multistatus(&[(path, time)]).as_bytes()),
+        })
+        .await;
+        let files = client().http_files(&server.url("/"));
+        assert_eq!(files.stat("/bad").await.unwrap().mtime, 0);
+        assert_eq!(files.stat("/f").await.unwrap().mtime != 0, is_used, "{status}");
+    }
+}
+
+#[tokio::test]
 async fn checksums_are_those_of_the_server() {
     let server = FakeHttp::start(|request| match request.header("want-digest") {
         Some("adler32") => head("200 OK", "Content-Length: 9\r\nDigest: adler32=3da0195\r\n"),

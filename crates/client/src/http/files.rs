@@ -188,7 +188,7 @@ async fn properties(exchange: &HttpExchange<'_>, address: &HttpAddress) -> Resul
     };
     let HttpReply { address, hops, status, body, .. } = reply;
     if status != StatusCode::MULTI_STATUS {
-        if is_without_dav(status) {
+        if is_dav_unknown(status) {
             pool.record_dav(&address.server, false);
         }
         body.discard().await;
@@ -204,7 +204,12 @@ async fn properties(exchange: &HttpExchange<'_>, address: &HttpAddress) -> Resul
     Ok(first)
 }
 
-/// Reports whether a server that answers a request of WebDAV in this way does not offer it.
+/// Reports whether a server that answers a request of WebDAV in this way offers it for no path.
+const fn is_dav_unknown(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 405 | 501)
+}
+
+/// Reports whether a server that answers a request of WebDAV in this way does not offer it for the path.
 const fn is_without_dav(status: StatusCode) -> bool {
     matches!(status.as_u16(), 200 | 400 | 405 | 501)
 }
@@ -301,8 +306,11 @@ impl HttpFiles {
         let reply = exchange.send(&propfind("1"), &address).await?;
         let HttpReply { address, hops, status, body, .. } = reply;
         let failed = |cause| exchange.error(cause, &address, &hops);
+        let pool = self.client.http_pool();
+        if is_dav_unknown(status) {
+            pool.record_dav(&address.server, false);
+        }
         if is_without_dav(status) {
-            self.client.http_pool().record_dav(&address.server, false);
             let text = format!(
                 "{address} cannot be listed, because the server offers no WebDAV (PROPFIND: {}); read files by \
                  their names",
@@ -313,6 +321,7 @@ impl HttpFiles {
         if status != StatusCode::MULTI_STATUS {
             return Err(failed(refusal(status, &address)));
         }
+        pool.record_dav(&address.server, true);
         let base = segments(address.path()).map_err(failed)?;
         let memory = self.client.listing_memory();
         let mut listing = ServerListing::empty(&memory, with.stat);

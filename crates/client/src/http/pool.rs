@@ -31,6 +31,8 @@ const SWEEP_PAUSE: Duration = Duration::from_secs(10);
 const HEADERS_MAX: usize = 128;
 /// Maximum size of the headers of a reply, and of the data that one receive takes.
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
+/// Time for which it counts whether a server offers WebDAV. Then it may have been configured anew.
+const DAV_TIME: Duration = Duration::from_secs(300);
 /// Maximum number of servers of which is known whether they offer WebDAV.
 const DAV_SERVERS_MAX: usize = 1024;
 
@@ -50,8 +52,8 @@ struct HttpPoolState {
     /// Connections of an earlier generation are not used again.
     generation: u64,
     is_swept: bool,
-    /// Whether servers offer WebDAV, as far as it is known.
-    dav: HashMap<HttpServer, bool>,
+    /// Whether servers offer WebDAV, as far as it is known, and since when.
+    dav: HashMap<HttpServer, (bool, Instant)>,
 }
 
 /// A connection that no request uses.
@@ -186,7 +188,8 @@ impl HttpPool {
 
     /// Returns whether a server offers WebDAV, if it is known.
     pub(super) fn offers_dav(&self, server: &HttpServer) -> Option<bool> {
-        self.state().dav.get(server).copied()
+        let known = self.state().dav.get(server).copied();
+        known.filter(|(_, since)| since.elapsed() < DAV_TIME).map(|(offers, _)| offers)
     }
 
     /// Records whether a server offers WebDAV.
@@ -195,7 +198,7 @@ impl HttpPool {
         if dav.len() >= DAV_SERVERS_MAX {
             dav.clear();
         }
-        dav.insert(server.clone(), offers);
+        dav.insert(server.clone(), (offers, Instant::now()));
     }
 
     /// Returns the unused connection that was used last.
