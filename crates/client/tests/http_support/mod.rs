@@ -2,12 +2,32 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
+use base::SplitMix64;
+use client::{Client, Credentials, Settings};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+
+/// Headers that show a version.
+pub(crate) const VERSION: &str =
+    "ETag: \"v1\"\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nAccept-Ranges: bytes\r\n";
+
+/// Returns a client without patience.
+pub(crate) fn client() -> Client {
+    let mut settings = Settings::default();
+    settings.stream_timeout = 2;
+    settings.connection_window = 4;
+    Client::with(settings, Credentials::none(), "test")
+}
+
+/// Returns the content of a file.
+pub(crate) fn content(size: usize) -> Vec<u8> {
+    let mut rng = SplitMix64::new(7);
+    (0..size).map(|_| rng.draw().to_le_bytes()[0]).collect()
+}
 
 /// What the server does with a request.
 pub(crate) enum Action {
