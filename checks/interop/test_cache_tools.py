@@ -83,7 +83,7 @@ def test_files_are_removed_without_a_server_and_others_stay(cache):
     cache.stop()
     (cache.tree / "d" / "of_somebody").write_bytes(b"precious")
     ran = scalla("cache", "evict", cache.tree, "/d", "--json")
-    assert json.loads(ran.ok().out) == {"path": "/d", "removed": 2, "in_use": 0, "failed": 0}
+    assert json.loads(ran.ok().out) == {"path": "/d", "removed": 2, "in_use": 0, "failed": 0, "is_partial": False}
     assert cache.files() == ["h"]
     assert scalla("cache", "evict", cache.tree, "/d/of_somebody").status == 1
     assert (cache.tree / "d" / "of_somebody").read_bytes() == b"precious"
