@@ -105,6 +105,7 @@ async fn a_file_is_empty_if_it_has_no_first_byte() {
     for (status, headers) in [
         ("416 Range Not Satisfiable", "Content-Range: bytes */0\r\n"),
         ("416 Range Not Satisfiable", ""),
+        ("206 Partial Content", "Content-Range: bytes 0-0/0\r\n"),
         ("200 OK", ""),
         ("200 OK", VERSION),
     ] {

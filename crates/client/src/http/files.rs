@@ -169,8 +169,14 @@ async fn first_byte(exchange: &HttpExchange<'_>, from: &HttpAddress) -> Result<F
         status => return Err(exchange.error(refusal(status, &address), &address, &hops)),
     };
     let is_directory = is_directory && status != StatusCode::NOT_FOUND;
-    let is_empty = status == StatusCode::RANGE_NOT_SATISFIABLE || content_length(&headers) == Some(0);
-    body.discard().await;
+    // XRootD 5.5 answers so for an empty file, and announces a byte that never arrives.
+    let has_no_range =
+        text(&headers, &header::CONTENT_RANGE).is_some_and(|range| range.trim_end().ends_with("/0"));
+    let is_unsatisfiable = status == StatusCode::RANGE_NOT_SATISFIABLE;
+    let is_empty = has_no_range || is_unsatisfiable || content_length(&headers) == Some(0);
+    if !has_no_range || is_unsatisfiable {
+        body.discard().await;
+    }
     Ok(FirstByte { address, hops, is_directory, is_empty, headers, size })
 }
 
