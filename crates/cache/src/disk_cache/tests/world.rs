@@ -261,14 +261,22 @@ impl World {
         self.until(|| cache.memory() == 0).await;
     }
 
-    /// Compares the known usage with the disk.
+    /// Compares the known usage with the disk. A round of removals in the background may be in progress.
     pub(super) fn check_usage(&self, cache: &TestCache) {
+        let end = std::time::Instant::now() + Duration::from_secs(60);
+        while cache.bytes() != self.bytes_on_disk() {
+            assert!(std::time::Instant::now() < end, "{} != {}", cache.bytes(), self.bytes_on_disk());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn bytes_on_disk(&self) -> u64 {
         let context = crate::store::StoreContext::new(Arc::new(self.disk.clone()), BLOCK);
         let keys = self.disk.names().into_iter().filter_map(|name| CacheKey::of_state(&name));
         let sizes = keys.filter_map(|key| match context.load(&key) {
             Ok(Some(crate::store::DecodedState::Valid(state))) => Some(state.stored_bytes()),
             _ => None,
         });
-        assert_eq!(cache.bytes(), sizes.sum::<u64>());
+        sizes.sum()
     }
 }
