@@ -12,9 +12,8 @@ import grid
 import keytabs
 import peers
 from codes import Exit
-from tools import XRDFS, run, scalla, wait_until
-
-CONTENT = b"content"
+from entity_files import files, may_read
+from tools import run, scalla, wait_until
 
 RULES = "g staff /staff a\ng visitors /visitors rl\nu guest /own a\n"
 
@@ -36,20 +35,6 @@ def settings(directory, protocols, rules, others=""):
     (directory / "map").write_text(rules)
     return peers.SETTINGS + (f"{protocols}\nsec.entitymap {directory}/map {others}\nsec.trace debug\n"
                              f"ofs.authorize\nacc.authdb {directory}/rules\nxrootd.log login\n")
-
-
-def files(server):
-    for name in ("staff", "visitors", "own"):
-        (server.tree / name).mkdir()
-        peers.give(server.tree / name)
-        peers.place(server.tree / name / "f", CONTENT)
-
-
-def may_read(server, name, real, **environment):
-    url = f"root://localhost:{server.port}/"
-    if real:
-        return run([XRDFS, url, "cat", f"/{name}/f"], **environment).raw == CONTENT
-    return scalla("cat", f"{url}/{name}/f", **environment).raw == CONTENT
 
 
 UNIX = "xrootd.seclib default\nsec.protocol unix"

@@ -12,9 +12,8 @@ import grid
 import keytabs
 import peers
 from codes import Exit
-from tools import XRDFS, run, scalla, wait_until
-
-CONTENT = b"content"
+from entity_files import files, may_read
+from tools import run, scalla, wait_until
 
 MAP = """\
 case "$ENTITY_NAME" in
@@ -40,21 +39,6 @@ def directory():
 def settings(directory, protocols):
     return peers.SETTINGS + (f"{protocols}\nsec.entityprogram /bin/sh {directory}/map lab\n"
                              f"ofs.authorize\nacc.authdb {directory}/rules\nxrootd.log login\n")
-
-
-def files(server):
-    for name in ("staff", "visitors", "own"):
-        (server.tree / name).mkdir()
-        peers.give(server.tree / name)
-        peers.place(server.tree / name / "f", CONTENT)
-
-
-def may_read(server, name, real, **environment):
-    """Both answers must be the same."""
-    url = f"root://localhost:{server.port}/"
-    if real:
-        return run([XRDFS, url, "cat", f"/{name}/f"], **environment).raw == CONTENT
-    return scalla("cat", f"{url}/{name}/f", **environment).raw == CONTENT
 
 
 @pytest.mark.parametrize("real", [True, False])
