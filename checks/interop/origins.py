@@ -1,13 +1,18 @@
 """Proxies, and fake origins behind them."""
 
+import os
+import signal
 import socket
 import struct
 import threading
 
+import pytest
+
 import hollow
 import peers
 import raw
-from tools import pattern
+from codes import ErrorCode
+from tools import pattern, wait_until, xrdfs
 
 SIZE = 3_000_017
 CONTENT = pattern(SIZE)
@@ -21,6 +26,31 @@ class Proxy(peers.Linked):
         lines = f"ofs.osslib libXrdPss.so\npss.origin {origin}\nxrootd.chksum adler32 crc32c md5\nofs.ckslib * libXrdPss.so\n{settings}\n"
         # The settings of a proxy, not those of clients in tests.
         super().__init__(settings=lines, export=export, variables=dict.fromkeys(CLIENT_SETTINGS), **how)
+
+
+def check_silent(origin):
+    """Checks that an origin which never answers is an error, also for later requests."""
+    with Proxy(origin) as proxy:
+        connection = raw.Connection(proxy)
+        assert connection.error(raw.STAT, bytes(16), b"/f") == ErrorCode.NO_SERVER
+        with pytest.raises(raw.Failed, match="the origin does not answer"):
+            connection.stat("/f")
+
+
+def check_stopped(origin, address):
+    """Checks that a stopped origin with the file `/f` fails readers, and that they go on when it returns."""
+    with origin, Proxy(address()) as proxy:
+        connection = raw.Connection(proxy)
+        handle = connection.open("/f")
+        assert connection.read(handle, 0, 100) == CONTENT[:100]
+        os.killpg(origin.process.pid, signal.SIGSTOP)
+        try:
+            assert connection.error(raw.READ, struct.pack(">4sqi", handle, 100, 100)) == ErrorCode.NO_SERVER
+            assert connection.error(raw.STAT, bytes(16), b"/f") == ErrorCode.NO_SERVER
+        finally:
+            os.killpg(origin.process.pid, signal.SIGCONT)
+        wait_until(lambda: xrdfs(proxy, "stat", "/f").status == 0)
+        assert connection.read(handle, 100, 100) == CONTENT[100:200]
 
 
 class Recorder(hollow.Manager):

@@ -2,7 +2,6 @@
 of ours, and the real proxy in front of ours."""
 
 import os
-import signal
 import socket
 import struct
 import threading
@@ -17,7 +16,7 @@ import hollow
 import peers
 import raw
 from codes import ErrorCode
-from origins import CONTENT, SIZE, Proxy, Recorder
+from origins import CONTENT, SIZE, Proxy, Recorder, check_silent, check_stopped
 from tools import data, run, wait_until, xrdcp, xrdfs
 
 class TheirProxy(peers.Theirs):
@@ -270,28 +269,13 @@ def black_hole():
 
 
 def test_an_origin_that_never_answers_is_an_error(black_hole):
-    with Proxy(black_hole) as proxy:
-        connection = raw.Connection(proxy)
-        assert connection.error(raw.STAT, bytes(16), b"/f") == ErrorCode.NO_SERVER
-        with pytest.raises(raw.Failed, match="the origin does not answer"):
-            connection.stat("/f")
+    check_silent(black_hole)
 
 
-def test_a_stopped_origin_fails_readers_and_returns(tmp_path):
+def test_a_stopped_origin_fails_readers_and_returns():
     origin = peers.Theirs()
     fill(origin)
-    with origin, Proxy(origin.host) as proxy:
-        connection = raw.Connection(proxy)
-        handle = connection.open("/f")
-        assert connection.read(handle, 0, 100) == CONTENT[:100]
-        os.killpg(origin.process.pid, signal.SIGSTOP)
-        try:
-            assert connection.error(raw.READ, struct.pack(">4sqi", handle, 100, 100)) == ErrorCode.NO_SERVER
-            assert connection.error(raw.STAT, bytes(16), b"/f") == ErrorCode.NO_SERVER
-        finally:
-            os.killpg(origin.process.pid, signal.SIGCONT)
-        wait_until(lambda: xrdfs(proxy, "stat", "/f").status == 0)
-        assert connection.read(handle, 100, 100) == CONTENT[100:200]
+    check_stopped(origin, lambda: origin.host)
 
 
 def test_an_origin_that_dies_during_reads_is_used_again():
