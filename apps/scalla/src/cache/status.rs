@@ -1,4 +1,4 @@
-//! `scalla cache status`: what a cache contains, and what its server has done.
+//! `scalla cache status`: the contents of a cache, and the counters of its server.
 
 use super::running::{CacheServer, open, server_of};
 use crate::printer::out;

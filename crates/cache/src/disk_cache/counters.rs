@@ -1,4 +1,4 @@
-//! [`CacheCounters`]: what a cache has done since its start.
+//! [`CacheCounters`]: counters of a cache since its start.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,7 +33,7 @@ pub(super) struct CacheCounters {
     pub(super) evicted_bytes: CacheCounter,
 }
 
-/// The state of a cache, and what it has done since its start.
+/// The state of a cache, and its counters since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct DiskCacheStatus {
     /// Number of files on disk, as far as they are known.

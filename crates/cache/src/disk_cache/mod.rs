@@ -5,7 +5,7 @@
 //! | `cache_index` | `CacheIndex`: the files on disk with their sizes, and the order of their removal |
 //! | `cached_file` | `CachedFile`: one version of a file that readers have open |
 //! | `changes` | [`CacheChange`], [`OpenTicket`]: changes of files through this server |
-//! | `counters` | [`DiskCacheStatus`]: the state of the cache, and what it has done |
+//! | `counters` | [`DiskCacheStatus`]: the state of the cache and its counters |
 //! | `fetch_memory` | `FetchMemory`: the limit of the memory of fetches |
 //! | `origin` | [`CacheOrigin`]: the source of a cached file |
 //! | `reader` | [`CacheReader`]: a reader of a cached file |
@@ -333,7 +333,7 @@ impl<O: CacheOrigin> DiskCache<O> {
         });
     }
 
-    /// Returns the state of the cache, and what it has done.
+    /// Returns the state of the cache and its counters.
     #[must_use]
     pub fn status(&self) -> DiskCacheStatus {
         let (shared, counters) = (&self.shared, &self.shared.counters);

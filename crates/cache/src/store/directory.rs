@@ -1,4 +1,4 @@
-//! [`CacheDirectory`]: what a directory of a cache contains.
+//! [`CacheDirectory`]: the contents of a directory of a cache.
 
 use super::{CacheKey, DecodedState, StoreContext};
 use base::LogicalPath;

@@ -5,7 +5,7 @@
 //! | `access_history` | the periods in which clients had a file open, a limited number of them |
 //! | `block_store` | [`BlockStore`]: the blocks of one version of a file, and the claim of those that are durable |
 //! | `cache_key` | [`CacheKey`]: the name of a file in the cache |
-//! | `directory` | [`CacheDirectory`]: what a directory of a cache contains |
+//! | `directory` | [`CacheDirectory`]: the contents of a directory of a cache |
 //! | `disk` | [`CacheDisk`]: the system calls that the cache makes |
 //! | `origin_version` | [`OriginVersion`]: a version of a file at its origin |
 //! | `state_file` | [`StoredState`]: the content of the file beside the data |
