@@ -9,6 +9,7 @@ use auth::access::{AccessPolicy, AuditedDecisions, Authorizer, CredentialLayer};
 use auth::tokens::{HOST_KEY_WAITERS_MAX, SESSION_KEY_WAITERS_MAX};
 use base::{ErrorKind, Identity, LogicalPath, LoginNames};
 use logical::{AuthorizationRole, AuthorizedFiles, ForwardedChanges};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime};
 use support::issuer::{TestIssuer, login_with, rules};
@@ -85,7 +86,15 @@ fn the_token_in_the_cgi_decides() {
 fn a_client_with_many_sessions_leaves_places_to_other_hosts() {
     let (server, issuer) = (server(), TestIssuer::new());
     let tokens = issuer.tokens();
-    tokens.on_missing_key(|| ());
+    // A verification can be at work while the keys arrive, and waits only after that: the wait for such
+    // a request ends at once, as by a second fetch.
+    let (arrived, issuers) = (Arc::new(AtomicBool::new(false)), Arc::downgrade(&tokens));
+    let (keys_are_here, address) = (arrived.clone(), issuer.address);
+    tokens.on_missing_key(move || {
+        if let (true, Some(issuers)) = (keys_are_here.load(Ordering::SeqCst), issuers.upgrade()) {
+            issuers.end_wait_for_keys(address);
+        }
+    });
     tokens.set_keys(issuer.address, None);
     let layers = vec![CredentialLayer::Tokens(tokens.clone())];
     let policy = Arc::new(AccessPolicy::new(layers, None, AuditedDecisions::default()));
@@ -116,6 +125,7 @@ fn a_client_with_many_sessions_leaves_places_to_other_hosts() {
         request(&session(1));
         assert!(answers.recv().unwrap(), "the first host has its share");
         tokens.set_keys(issuer.address, Some(issuer.keys()));
+        arrived.store(true, Ordering::SeqCst);
         tokens.end_wait_for_keys(issuer.address);
         for _ in 0..=HOST_KEY_WAITERS_MAX {
             assert!(!answers.recv().unwrap(), "a request that waited is refused");
