@@ -6,6 +6,9 @@ use std::fmt::Write;
 
 /// Maximum number of elements around another one.
 const DEPTH_MAX: usize = 16;
+/// Maximum length of the name of a value in bytes. Without a limit, a datagram with long names around many values
+/// would become output of a thousand times its size.
+const NAME_BYTES_MAX: usize = 256;
 /// Attributes of a report that are in the flat forms.
 const ATTRIBUTES: [&str; 7] = ["tod", "ver", "src", "tos", "pgm", "ins", "pid"];
 
@@ -21,10 +24,14 @@ pub enum InvalidReport {
     /// It is no XML, or elements lie too deep in others.
     #[error("it is not valid XML: {0}")]
     Xml(String),
+    /// A name is too long, or has characters that would look like another name or value in the flat forms.
+    #[error("the name of an element is longer than {NAME_BYTES_MAX} bytes, or has blanks, '&' or '='")]
+    Name,
 }
 
 /// A report, as names with values in its order. Names are those of the elements around the value, with dots.
-/// Values have the form of the report: characters that XML escapes are not decoded.
+/// Values have the form of the report: characters that XML escapes are not decoded. Control characters, which would
+/// begin another value or report in the flat forms, are replaced.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReceivedReport {
     /// Values of the report itself.
@@ -67,6 +74,9 @@ impl ReceivedReport {
                         return Err(invalid(&"elements lie too deep in others"));
                     }
                     around.push(element_name(&tag)?);
+                    if name_bytes(&around) > NAME_BYTES_MAX {
+                        return Err(InvalidReport::Name);
+                    }
                 }
                 Event::End(_) => {
                     report.add(&around, &mut value);
@@ -86,7 +96,7 @@ impl ReceivedReport {
     fn new(tag: &BytesStart<'_>) -> Result<Self, InvalidReport> {
         let mut attributes = Vec::new();
         for name in ATTRIBUTES {
-            attributes.extend(attribute(tag, name)?.map(|value| (name.to_owned(), value)));
+            attributes.extend(attribute(tag, name)?.map(|value| (name.to_owned(), without_control(&value))));
         }
         Ok(Self { attributes, figures: Vec::new() })
     }
@@ -96,7 +106,7 @@ impl ReceivedReport {
         let value = std::mem::take(value);
         let value = value.trim().trim_matches('"');
         if !value.is_empty() && !around.is_empty() {
-            self.figures.push((around.join("."), value.to_owned()));
+            self.figures.push((around.join("."), without_control(value)));
         }
     }
 
@@ -128,18 +138,28 @@ impl ReceivedReport {
 
 /// Returns the name of an element in flat forms: for sections that of the section.
 fn element_name(tag: &BytesStart<'_>) -> Result<String, InvalidReport> {
-    if tag.name().as_ref() == "stats"
-        && let Some(id) = attribute(tag, "id")?
-    {
-        return Ok(id);
-    }
-    Ok(tag.name().as_ref().to_owned())
+    let id = if tag.name().as_ref() == "stats" { attribute(tag, "id")? } else { None };
+    let name = id.unwrap_or_else(|| tag.name().as_ref().to_owned());
+    let is_odd = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '&' | '=');
+    if name.contains(is_odd) { Err(InvalidReport::Name) } else { Ok(name) }
 }
 
-/// Returns the value of an attribute as it is written.
+/// Returns the length of the name of a value, with the dots.
+fn name_bytes(around: &[String]) -> usize {
+    around.iter().map(|name| name.len() + 1).sum()
+}
+
+fn without_control(value: &str) -> String {
+    value.replace(char::is_control, "\u{fffd}")
+}
+
+/// Returns the value of an attribute as it is written. An `&` in it is part of an escape.
 fn attribute(tag: &BytesStart<'_>, name: &str) -> Result<Option<String>, InvalidReport> {
-    let found = tag.try_get_attribute(name).map_err(|error| InvalidReport::Xml(error.to_string()))?;
-    Ok(found.map(|found| found.value.into_owned()))
+    let invalid = |error: &dyn std::fmt::Display| InvalidReport::Xml(error.to_string());
+    let found = tag.try_get_attribute(name).map_err(|error| invalid(&error))?;
+    let Some(found) = found.map(|found| found.value.into_owned()) else { return Ok(None) };
+    quick_xml::escape::unescape(&found).map_err(|error| invalid(&error))?;
+    Ok(Some(found))
 }
 
 #[cfg(test)]
@@ -184,11 +204,44 @@ mod tests {
         assert!(refused(&deep).to_string().contains("too deep"));
     }
 
+    #[test]
+    fn a_sender_cannot_invent_lines_and_values() {
+        let header = "<statistics tod=\"1\nhost [::9]\" pid=\"7\"><a>8\ntod 2\u{7f}</a></statistics>";
+        let mut report = ReceivedReport::decode(header).unwrap();
+        report.set_sender("[::1]");
+        let flat = "tod 1\u{fffd}host [::9]\npid 7\nhost [::1]\na 8\u{fffd}tod 2\u{fffd}\n\n";
+        assert_eq!(report.flat(), flat);
+        for text in [
+            "<statistics tod=\"1&host=[::9]\"></statistics>",
+            "<statistics><a&host=x>1</a&host=x></statistics>",
+            "<statistics><stats id=\"a=1&amp;host\">2</stats></statistics>",
+            "<statistics><stats id=\"a 1\nhost\">2</stats></statistics>",
+        ] {
+            assert!(ReceivedReport::decode(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_output_is_not_much_larger_than_the_report() {
+        let text = |name: usize| {
+            let (name, values) = ("n".repeat(name), "<a>1</a>".repeat(3000));
+            format!("<statistics><{name}>{values}</{name}></statistics>")
+        };
+        assert_eq!(ReceivedReport::decode(&text(40_000)), Err(InvalidReport::Name));
+        let around = NAME_BYTES_MAX - "n.a.".len() + 1;
+        assert_eq!(ReceivedReport::decode(&text(around + 1)), Err(InvalidReport::Name));
+        assert_eq!(ReceivedReport::decode(&text(around)).unwrap().figures.len(), 3000);
+    }
+
     proptest! {
         #[test]
-        fn any_text_is_decoded_or_refused(text in "[<>/a-c0-9\"=& ]{0,60}") {
+        fn any_text_is_decoded_or_refused(text in "[<>/a-c0-9\"=& \n]{0,60}") {
             let _ = ReceivedReport::decode(&text);
-            let _ = ReceivedReport::decode(&format!("<statistics>{text}</statistics>"));
+            if let Ok(report) = ReceivedReport::decode(&format!("<statistics>{text}</statistics>")) {
+                // Nothing of a text adds to the lines or values.
+                prop_assert_eq!(report.flat().lines().count(), report.figures.len() + 1);
+                prop_assert!(report.cgi().lines().count() == 1);
+            }
         }
     }
 }
