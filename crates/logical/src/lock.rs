@@ -8,6 +8,7 @@ use base::{Error, ErrorKind, LogicalPath};
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Number of shards; each has its own lock, so that event loops rarely contend.
@@ -46,6 +47,10 @@ impl PathLocks {
 pub(crate) struct Locks {
     shards: Vec<Mutex<HashMap<LogicalPath, PathLocks>>>,
     hasher: RandomState,
+    /// Sums over all paths, because clients may query statistics at any rate.
+    paths: AtomicUsize,
+    readers: AtomicUsize,
+    writers: AtomicUsize,
 }
 
 /// The numbers of open paths, readers and writers.
@@ -59,7 +64,8 @@ pub(crate) struct LockCounts {
 impl Locks {
     pub(crate) fn new() -> Arc<Self> {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Arc::new(Self { shards, hasher: RandomState::new() })
+        let [paths, readers, writers] = [0; 3].map(AtomicUsize::new);
+        Arc::new(Self { shards, hasher: RandomState::new(), paths, readers, writers })
     }
 
     fn shard(&self, path: &LogicalPath) -> MutexGuard<'_, HashMap<LogicalPath, PathLocks>> {
@@ -81,6 +87,10 @@ impl Locks {
         if enforce && (users.writers > 0 || (write && users.readers > 0)) {
             return Err(denied(path, write, users));
         }
+        if users.readers == 0 && users.writers == 0 {
+            self.paths.fetch_add(1, Ordering::Relaxed);
+        }
+        self.number_of(usage).fetch_add(1, Ordering::Relaxed);
         match usage {
             LockUse::Read => users.readers += 1,
             LockUse::WriteAsReader => {
@@ -109,15 +119,18 @@ impl Locks {
         }
     }
 
-    pub(crate) fn counts(&self) -> LockCounts {
-        let mut counts = LockCounts::default();
-        for shard in &self.shards {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            counts.paths += shard.len();
-            counts.readers += shard.values().map(|users| users.readers as usize).sum::<usize>();
-            counts.writers += shard.values().map(|users| users.writers as usize).sum::<usize>();
+    /// Returns the sum in which a user counts.
+    fn number_of(&self, usage: LockUse) -> &AtomicUsize {
+        match usage {
+            LockUse::Read | LockUse::WriteAsReader => &self.readers,
+            LockUse::Write => &self.writers,
         }
-        counts
+    }
+
+    /// Returns the sums. Takes no lock, and its time does not depend on the number of open files.
+    pub(crate) fn counts(&self) -> LockCounts {
+        let count = |sum: &AtomicUsize| sum.load(Ordering::Relaxed);
+        LockCounts { paths: count(&self.paths), readers: count(&self.readers), writers: count(&self.writers) }
     }
 }
 
@@ -156,6 +169,7 @@ impl Drop for LockTicket {
     fn drop(&mut self) {
         let mut shard = self.locks.shard(&self.path);
         if let Some(users) = shard.get_mut(&self.path) {
+            self.locks.number_of(self.usage).fetch_sub(1, Ordering::Relaxed);
             match self.usage {
                 LockUse::Read => users.readers = users.readers.saturating_sub(1),
                 LockUse::WriteAsReader => {
@@ -166,6 +180,7 @@ impl Drop for LockTicket {
             }
             if users.writers == 0 && users.readers == 0 {
                 shard.remove(&self.path);
+                self.locks.paths.fetch_sub(1, Ordering::Relaxed);
             }
         }
     }
@@ -205,6 +220,28 @@ mod tests {
             "Input file /f is already opened by 2 writers; open denied."
         );
         drop((writer, forced));
+        assert_eq!(locks.counts(), LockCounts::default());
+    }
+
+    #[test]
+    fn the_sums_are_those_of_the_open_files() {
+        let locks = Locks::new();
+        let other = LogicalPath::parse(b"/g").unwrap();
+        let counts = |paths, readers, writers| LockCounts { paths, readers, writers };
+        let reader = locks.acquire(&path(), LockUse::Read, false).unwrap();
+        let creator = locks.acquire(&other, LockUse::WriteAsReader, false).unwrap();
+        assert_eq!(locks.counts(), counts(2, 2, 0));
+        assert!(locks.acquire(&path(), LockUse::Write, true).is_err());
+        assert_eq!(locks.counts(), counts(2, 2, 0), "one that is refused does not count");
+        let writer = locks.acquire(&path(), LockUse::Write, false).unwrap();
+        assert_eq!(locks.counts(), counts(2, 2, 1));
+        // A walk over all paths would wait for this lock, as event loops would.
+        let held: Vec<_> = locks.shards.iter().map(|shard| shard.lock().unwrap()).collect();
+        assert_eq!(locks.counts(), counts(2, 2, 1));
+        drop(held);
+        drop(reader);
+        assert_eq!(locks.counts(), counts(2, 1, 1));
+        drop((creator, writer));
         assert_eq!(locks.counts(), LockCounts::default());
     }
 
