@@ -154,13 +154,14 @@ impl CacheIndex {
         }
     }
 
-    /// Returns the files at and below a path, at most this number.
-    pub(super) fn within(&self, path: &LogicalPath, most: usize) -> Vec<CacheKey> {
+    /// Returns the files at and below a path, in order, at most this number. With `after`, only those that follow it.
+    pub(super) fn within(&self, path: &LogicalPath, after: Option<&CacheKey>, most: usize) -> Vec<CacheKey> {
         let state = self.lock();
-        let first = match CacheKey::new(path) {
-            Some(first) => Bound::Included(first),
-            None if path.is_root() => Bound::Unbounded,
-            None => return Vec::new(),
+        let first = match (after, CacheKey::new(path)) {
+            (Some(after), _) => Bound::Excluded(after.clone()),
+            (None, Some(first)) => Bound::Included(first),
+            (None, None) if path.is_root() => Bound::Unbounded,
+            (None, None) => return Vec::new(),
         };
         let later = state.files.range::<CacheKey, _>((first, Bound::Unbounded));
         // Names like `/a-b` and `/a.b` are between `/a` and `/a/b`.
@@ -293,13 +294,17 @@ mod tests {
     fn files_below_a_directory_are_found() {
         let index = CacheIndex::new(1000);
         ["/a", "/a-b", "/a/x", "/a/y/z", "/ab", "/b"].into_iter().for_each(|text| index.found(&key(text), 1));
-        let within = |text: &str, most| {
-            let found = index.within(&LogicalPath::parse(text.as_bytes()).unwrap(), most);
+        let within = |text: &str, after: &str, most| {
+            let after = (!after.is_empty()).then(|| key(after));
+            let found = index.within(&LogicalPath::parse(text.as_bytes()).unwrap(), after.as_ref(), most);
             found.iter().map(|key| key.data().text().into_owned()).collect::<Vec<_>>()
         };
-        assert_eq!(within("/a", 9), ["/a", "/a/x", "/a/y/z"]);
-        assert_eq!(within("/a", 2), ["/a", "/a/x"]);
-        assert_eq!(within("/c", 9), [""; 0]);
-        assert_eq!(within("/", 9).len(), 6);
+        assert_eq!(within("/a", "", 9), ["/a", "/a/x", "/a/y/z"]);
+        assert_eq!(within("/a", "", 2), ["/a", "/a/x"]);
+        assert_eq!(within("/a", "/a/x", 2), ["/a/y/z"]);
+        assert_eq!(within("/a", "/a/y/z", 2), [""; 0]);
+        assert_eq!(within("/c", "", 9), [""; 0]);
+        assert_eq!(within("/", "", 9).len(), 6);
+        assert_eq!(within("/", "/a/x", 9), ["/a/y/z", "/ab", "/b"]);
     }
 }

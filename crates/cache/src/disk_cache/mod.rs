@@ -66,6 +66,9 @@ const WRITE_THREADS: usize = 8;
 /// recognised as other versions, because the identity of a file at its origin is part of it.
 const RENAMED_FILES_MAX: usize = 4096;
 
+/// Number of names that an eviction takes from the index at once. Opens wait for the index meanwhile.
+const EVICTED_AT_ONCE: usize = 256;
+
 /// Time that opens and changes wait for the disk.
 const DISK_TIME: Duration = Duration::from_secs(5);
 
@@ -247,7 +250,7 @@ impl<O: CacheOrigin> DiskCache<O> {
     async fn invalidate_all(&self, path: &LogicalPath, is_content: bool) {
         let mut keys: Vec<CacheKey> = CacheKey::new(path).into_iter().collect();
         if !is_content {
-            keys.extend(self.shared.index.within(path, RENAMED_FILES_MAX));
+            keys.extend(self.shared.index.within(path, None, RENAMED_FILES_MAX));
             keys.dedup();
         }
         for key in keys {
@@ -371,29 +374,19 @@ impl<O: CacheOrigin> DiskCache<O> {
         let is_partial = self.shared.index.is_searching();
         let (mut result, path) =
             (CacheEviction { is_partial, ..CacheEviction::default() }, path.without_slash());
+        // The index may not know the file itself.
         let mut keys: Vec<CacheKey> = CacheKey::new(&path).into_iter().collect();
-        keys.extend(self.shared.index.within(&path, usize::MAX));
-        keys.dedup();
-        for key in keys {
-            if !is_wanted() {
-                break;
+        let mut after = None;
+        loop {
+            for key in &keys {
+                if is_wanted() {
+                    self.evict_file(key, &mut result).await;
+                }
             }
-            let slot = self.table.slot(&key);
-            let Some(_closed) = slot.lock_closed() else {
-                result.in_use += 1;
-                continue;
-            };
-            let bytes = self.shared.index.remove(&key);
-            match self.remove_stored(&key).await {
-                Some(true) => {
-                    result.removed += 1;
-                    self.remove_empty_directories(&key).await;
-                }
-                Some(false) => {}
-                None => {
-                    result.failed += 1;
-                    self.shared.index.put_again(&key, bytes);
-                }
+            after = keys.pop().or(after);
+            keys = self.shared.index.within(&path, after.as_ref(), EVICTED_AT_ONCE);
+            if keys.is_empty() || !is_wanted() {
+                break;
             }
         }
         let context = self.shared.context.clone();
@@ -402,6 +395,27 @@ impl<O: CacheOrigin> DiskCache<O> {
             (result.removed, result.failed) = (0, result.failed + result.removed);
         }
         result
+    }
+
+    /// Removes a cached file unless somebody has it open.
+    async fn evict_file(&self, key: &CacheKey, result: &mut CacheEviction) {
+        let slot = self.table.slot(key);
+        let Some(_closed) = slot.lock_closed() else {
+            result.in_use += 1;
+            return;
+        };
+        let bytes = self.shared.index.remove(key);
+        match self.remove_stored(key).await {
+            Some(true) => {
+                result.removed += 1;
+                self.remove_empty_directories(key).await;
+            }
+            Some(false) => {}
+            None => {
+                result.failed += 1;
+                self.shared.index.put_again(key, bytes);
+            }
+        }
     }
 
     /// Returns the number of bytes of all files on disk, as far as they are known.

@@ -1,10 +1,13 @@
 //! Tests of the limits of the disk: which files are removed and when, and the effect of a failing disk.
 
-use super::path;
 use super::world::{BLOCK, TestCache, World, settings};
-use crate::DiskCacheSettings;
-use crate::disk_cache::DiskShare;
+use super::{key, path};
+use crate::disk_cache::{DiskShare, EVICTED_AT_ONCE};
+use crate::store::StoreContext;
+use crate::{BlockStore, DiskCacheSettings, OriginVersion};
 use rustix::io::Errno;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 fn limited(bytes: u64) -> DiskCacheSettings {
     let mut settings = settings();
@@ -407,6 +410,30 @@ async fn an_administrator_removes_files_that_nobody_has_open() {
     }
     read_all(&world, &cache, "/f", BLOCK).await;
     assert_eq!(cache.evict(&path("/f"), || false).await, eviction(0, 0));
+}
+
+/// The names are taken from the index in parts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_eviction_removes_more_files_than_it_takes_at_once() {
+    let world = World::new();
+    let names: Vec<_> = (0..2 * EVICTED_AT_ONCE + 3).map(|number| format!("/d/{number:04}")).collect();
+    let context = Arc::new(StoreContext::new(Arc::new(world.disk.clone()), BLOCK));
+    for name in names.iter().chain([&"/e".to_owned()]) {
+        let version = OriginVersion { size: BLOCK, modified: 100, id: 1 };
+        let store = BlockStore::open(&context, &key(name), version, 10_000).unwrap();
+        store.write(0, &[1; BLOCK as usize], 10_000).unwrap();
+        store.flush(10_000).unwrap();
+    }
+    let cache = world.start(settings());
+    let until = Instant::now() + Duration::from_secs(60);
+    while !cache.status().is_known {
+        assert!(Instant::now() < until, "the disk is not looked through");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let removed = names.len() as u64;
+    let expected = crate::CacheEviction { removed, ..crate::CacheEviction::default() };
+    assert_eq!(cache.evict(&path("/d"), || true).await, expected);
+    assert_eq!((cache.files(), world.disk.get(&path("/e")).is_some()), (1, true));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
