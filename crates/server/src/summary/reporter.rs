@@ -83,10 +83,10 @@ impl ReporterThread {
         let mut senders: Vec<_> = reports.destinations.iter().cloned().map(ReportSender::new).collect();
         let mut due = Instant::now() + reports.interval;
         loop {
-            match self.received.recv_timeout(due.saturating_duration_since(Instant::now())) {
-                Ok(next) => return Some(next),
-                Err(RecvTimeoutError::Disconnected) => return None,
-                Err(RecvTimeoutError::Timeout) => self.send(reports, &mut senders),
+            match wait(&self.received, reports, due) {
+                WaitEnd::Changed(next) => return Some(next),
+                WaitEnd::Over => return None,
+                WaitEnd::Due => self.send(reports, &mut senders),
             }
             due = next_time(due, reports.interval, Instant::now());
         }
@@ -108,6 +108,30 @@ impl ReporterThread {
     }
 }
 
+/// The reason why a wait for the next report has ended.
+#[derive(PartialEq, Eq, Debug)]
+enum WaitEnd {
+    /// It is time for the report.
+    Due,
+    /// There are other settings.
+    Changed(Option<SummaryReports>),
+    /// The server ends.
+    Over,
+}
+
+/// Waits until a report is due. Each reload sends the settings. If it has not changed them, the time stays:
+/// otherwise a server whose configuration is read again more often than reports are due would send none.
+fn wait(received: &Receiver<Option<SummaryReports>>, reports: &SummaryReports, due: Instant) -> WaitEnd {
+    loop {
+        match received.recv_timeout(due.saturating_duration_since(Instant::now())) {
+            Ok(Some(same)) if same == *reports => {}
+            Ok(next) => return WaitEnd::Changed(next),
+            Err(RecvTimeoutError::Disconnected) => return WaitEnd::Over,
+            Err(RecvTimeoutError::Timeout) => return WaitEnd::Due,
+        }
+    }
+}
+
 /// Returns the time of the next report. Reports that a slow name server has delayed are not made up for.
 fn next_time(due: Instant, interval: Duration, now: Instant) -> Instant {
     let next = due + interval;
@@ -117,6 +141,34 @@ fn next_time(due: Instant, interval: Duration, now: Instant) -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use config::{ReportDestination, ReportParts};
+
+    fn settings(port: u16) -> SummaryReports {
+        SummaryReports {
+            destinations: vec![ReportDestination::Host { host: "h".to_owned(), port }],
+            interval: Duration::from_secs(600),
+            xml: ReportParts::all(),
+            json: ReportParts::NONE,
+        }
+    }
+
+    #[test]
+    fn a_reload_without_a_change_does_not_put_off_the_next_report() {
+        let (orders, received) = channel();
+        let (now, reports) = (Instant::now(), settings(1));
+        let reload = |settings| orders.send(settings).unwrap();
+        reload(Some(settings(1)));
+        reload(Some(settings(1)));
+        assert_eq!(wait(&received, &reports, now), WaitEnd::Due);
+        reload(Some(settings(1)));
+        reload(Some(settings(2)));
+        let later = now + reports.interval;
+        assert_eq!(wait(&received, &reports, later), WaitEnd::Changed(Some(settings(2))));
+        reload(None);
+        assert_eq!(wait(&received, &reports, later), WaitEnd::Changed(None));
+        drop(orders);
+        assert_eq!(wait(&received, &reports, later), WaitEnd::Over);
+    }
 
     #[test]
     fn reports_keep_their_interval_and_skip_late_ones() {
