@@ -6,6 +6,7 @@
 //!
 //! | file           | contents                                                                 |
 //! |----------------|--------------------------------------------------------------------------|
+//! | `address_class` | [`AddressClass`]: networks whose addresses mean another host than elsewhere |
 //! | `budget`       | [`MemoryBudget`], [`Account`], [`Charge`]: memory for requests in flight |
 //! | `descriptors`  | [`DescriptorBudget`]: file descriptors for connections and open files    |
 //! | `path`         | [`LogicalPath`]: a path sent by a client, validated and normalised       |
@@ -28,6 +29,7 @@
 //! | `size`         | [`Size`]: a number of bytes in binary units                              |
 //! | `supervisor`   | [`Supervisor`]: threads and tasks whose failure must end the process     |
 
+mod address_class;
 mod budget;
 mod byte_text;
 mod cgi;
@@ -50,6 +52,7 @@ mod shown;
 mod size;
 mod supervisor;
 
+pub use address_class::AddressClass;
 pub use budget::{Account, Ceilings, Charge, GRANULE_BYTES, MemoryBudget, MemoryPurpose, Shortage, Ticket};
 pub use byte_text::{byte_of, bytes_of, text_of};
 pub use cgi::Cgi;

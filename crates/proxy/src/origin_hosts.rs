@@ -2,9 +2,9 @@
 //!
 //! It exists because a web server can redirect to any address, and the proxy reaches hosts that its clients do not.
 
+use base::AddressClass;
 use config::HostPattern;
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -20,56 +20,19 @@ pub(crate) struct OriginHosts {
 /// A fixed origin that speaks HTTP.
 struct WebServer {
     host: String,
-    /// The special networks of its addresses, as far as there were connections: bits of [`SpecialNetwork`].
+    /// The special networks of its addresses, as far as there were connections: bits of [`special_network`].
     networks: AtomicU8,
 }
 
-/// A kind of network whose hosts are not those of other sites.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum SpecialNetwork {
-    Loopback = 1,
-    LinkLocal = 2,
-    Private = 4,
-}
-
-impl fmt::Display for SpecialNetwork {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Loopback => "a loopback address",
-            Self::LinkLocal => "a link-local address",
-            Self::Private => "an address of a private network",
-        })
-    }
-}
-
-impl SpecialNetwork {
-    /// Returns the network of an address; `None` for public addresses.
-    fn of(address: IpAddr) -> Option<Self> {
-        let address = plain(address);
-        let is_link_local = match address {
-            IpAddr::V4(v4) => v4.is_link_local(),
-            IpAddr::V6(v6) => v6.is_unicast_link_local(),
-        };
-        // Addresses between a provider and its customers.
-        let is_shared = matches!(address, IpAddr::V4(v4) if matches!(v4.octets(), [100, 64..=127, ..]));
-        // A connection to no address leads to this host.
-        if address.is_loopback() || address.is_unspecified() {
-            Some(Self::Loopback)
-        } else if is_link_local {
-            Some(Self::LinkLocal)
-        } else {
-            (is_shared || base::is_private(address)).then_some(Self::Private)
-        }
-    }
-}
-
-/// Returns an address without the IPv6 forms of IPv4 addresses.
-fn plain(address: IpAddr) -> IpAddr {
-    let IpAddr::V6(v6) = address else { return address };
-    let v4 = |high: u16, low: u16| IpAddr::V4(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)));
-    match v6.segments() {
-        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => v4(high, low),
-        _ => address.to_canonical(),
+/// Returns the bit of a special network, and what its addresses are called; `None` for public addresses.
+fn special_network(address: IpAddr) -> Option<(u8, &'static str)> {
+    match AddressClass::of(address) {
+        AddressClass::Public => None,
+        AddressClass::Loopback => Some((1, "a loopback address")),
+        AddressClass::LinkLocal => Some((2, "a link-local address")),
+        AddressClass::Private(_) => Some((4, "an address of a private network")),
+        // Some of these lead to this host.
+        AddressClass::Nobody => Some((8, "no address of a host")),
     }
 }
 
@@ -87,10 +50,10 @@ impl OriginHosts {
 
     /// Checks a connection to an address of a host. The error is the reason of a refusal.
     pub(crate) fn check(&self, host: &str, address: IpAddr) -> Result<(), String> {
-        let network = SpecialNetwork::of(address);
+        let network = special_network(address);
         if let Some(server) = self.web_server.as_ref().filter(|server| server.host.eq_ignore_ascii_case(host))
         {
-            server.networks.fetch_or(network.map_or(0, |network| network as u8), Ordering::Relaxed);
+            server.networks.fetch_or(network.map_or(0, |(bit, _)| bit), Ordering::Relaxed);
             return Ok(());
         }
         if let Some(permits) = &self.permits {
@@ -98,9 +61,9 @@ impl OriginHosts {
             let is_permitted = permits.iter().any(|pattern| pattern.matches(host) || pattern.matches(&text));
             return if is_permitted { Ok(()) } else { Err(format!("{host} is not permitted (pss.permit)")) };
         }
-        let (Some(server), Some(network)) = (&self.web_server, network) else { return Ok(()) };
-        match server.networks.load(Ordering::Relaxed) & network as u8 {
-            0 => Err(format!("{host} is {network}, and the origin is not; permit it by pss.permit")),
+        let (Some(server), Some((bit, name))) = (&self.web_server, network) else { return Ok(()) };
+        match server.networks.load(Ordering::Relaxed) & bit {
+            0 => Err(format!("{host} is {name}, and the origin is not; permit it by pss.permit")),
             _ => Ok(()),
         }
     }
@@ -129,6 +92,10 @@ mod tests {
             "::ffff:10.0.0.1",
             "64:ff9b::a00:1",
             "2002:7f00:1::",
+            "::10.0.0.1",
+            "::169.254.169.254",
+            "64:ff9b:1::a00:1",
+            "0.1.2.3",
         ] {
             assert!(!allows(&hosts, "other.example.org", address), "{address}");
         }

@@ -13,9 +13,10 @@
 //! interface only.
 
 use crate::host_lookups::HostLookups;
+use base::AddressClass;
 use client::Resolver;
 use config::{CopySource, CopySources};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The policy of `scalla.tpcsource` or of `gsi.crlsource`.
@@ -38,57 +39,6 @@ impl OwnName {
         let (own, host) = (&*self.0, host.trim_end_matches('.'));
         let short = own.split('.').next().unwrap_or_default();
         !host.is_empty() && (host.eq_ignore_ascii_case(own) || host.eq_ignore_ascii_case(short))
-    }
-}
-
-/// Networks in which an address means another host, or another service, than elsewhere.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum AddressClass {
-    Loopback,
-    LinkLocal,
-    /// One of the private networks, by its number.
-    Private(u8),
-    /// Not an address of one host.
-    Nobody,
-    Public,
-}
-
-fn network(address: IpAddr) -> AddressClass {
-    match address.to_canonical() {
-        IpAddr::V4(address) => network_v4(address),
-        IpAddr::V6(address) => network_v6(address),
-    }
-}
-
-fn network_v4(address: Ipv4Addr) -> AddressClass {
-    match address.octets() {
-        [127, ..] => AddressClass::Loopback,
-        [169, 254, ..] => AddressClass::LinkLocal,
-        [10, ..] => AddressClass::Private(0),
-        [172, 16..=31, ..] => AddressClass::Private(1),
-        [192, 168, ..] => AddressClass::Private(2),
-        // Addresses between a provider and its customers.
-        [100, 64..=127, ..] => AddressClass::Private(3),
-        [0 | 224..=255, ..] => AddressClass::Nobody,
-        _ => AddressClass::Public,
-    }
-}
-
-fn network_v6(address: Ipv6Addr) -> AddressClass {
-    let embedded = |high: u16, low: u16| {
-        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-        network_v4(Ipv4Addr::new(a, b, c, d))
-    };
-    match address.segments() {
-        [0, 0, 0, 0, 0, 0, 0, 1] => AddressClass::Loopback,
-        [0, 0, 0, 0, 0, 0, 0, 0] | [0xff00..=0xffff, ..] => AddressClass::Nobody,
-        [0xfe80..=0xfebf, ..] => AddressClass::LinkLocal,
-        [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => AddressClass::Private(4),
-        // IPv4 addresses behind a translator.
-        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] | [0, 0, 0, 0, 0, 0, high, low] => {
-            embedded(high, low)
-        }
-        _ => AddressClass::Public,
     }
 }
 
@@ -132,16 +82,17 @@ impl ClientOutbound {
     fn new(policy: Outbound, own: Vec<IpAddr>, client: Option<IpAddr>) -> Self {
         let client = client.map(|address| address.to_canonical());
         let is_here = client.is_some_and(|client| client.is_loopback() || own.contains(&client));
-        let mut near: Vec<AddressClass> = client.into_iter().map(network).collect();
+        let mut near: Vec<AddressClass> = client.into_iter().map(AddressClass::of).collect();
         // Each host has loopback addresses, and with IPv6 link-local addresses, so they grant no
         // access.
-        let is_local =
-            |address: &IpAddr| matches!(network(*address), AddressClass::Loopback | AddressClass::LinkLocal);
+        let is_local = |address: &IpAddr| {
+            matches!(AddressClass::of(*address), AddressClass::Loopback | AddressClass::LinkLocal)
+        };
         let (local, outside): (Vec<_>, Vec<_>) = own.into_iter().partition(is_local);
-        near.extend(outside.iter().map(|address| network(*address)));
+        near.extend(outside.iter().map(|address| AddressClass::of(*address)));
         if is_here {
             near.push(AddressClass::Loopback);
-            near.extend(local.into_iter().map(network));
+            near.extend(local.into_iter().map(AddressClass::of));
         }
         Self { policy, client, near, outside }
     }
@@ -155,7 +106,7 @@ impl ClientOutbound {
     /// reason of a refusal.
     pub(crate) fn choose(&self, host: &str, address: IpAddr) -> Result<Vec<IpAddr>, String> {
         let Err(refused) = self.check(host, address) else { return Ok(vec![address]) };
-        if network(address) != AddressClass::Loopback || !self.policy.own_name.is(host) {
+        if AddressClass::of(address) != AddressClass::Loopback || !self.policy.own_name.is(host) {
             return Err(refused);
         }
         let outside = self.outside.iter().copied().filter(|own| self.check(host, *own).is_ok());
@@ -166,7 +117,7 @@ impl ClientOutbound {
     /// Checks whether a connection to `address`, resolved from `host`, is permitted. The error
     /// contains the reason.
     fn check(&self, host: &str, address: IpAddr) -> Result<(), String> {
-        let network = network(address);
+        let network = AddressClass::of(address);
         let text = address.to_canonical().to_string();
         let fits = |rule: &CopySource| match rule {
             CopySource::Loopback => network == AddressClass::Loopback,
