@@ -13,7 +13,7 @@ use std::time::Duration;
 use storage::faulty::{FaultRule, FaultyCall as Asked, Gate, InjectedFault};
 use storage::{Backend, Faulty, LOOKS_MAX, Pool, QUEUED_JOBS_MAX};
 use support::memory::POOL_THREADS;
-use support::{Call, Server, creating, path, reading, replacing, target, targets, updating};
+use support::{Call, PATIENCE, Server, creating, path, reading, replacing, target, targets, updating};
 use vfs::{Answer, AttributeWork, ListDetail, LocateOptions, Operation, PrepareRequest, Value};
 
 const EVERYTHING: [Asked; 14] = [
@@ -124,8 +124,12 @@ fn presence_of_names_on_another_file_system_is_reported() {
         names.chain([(path("/data/well/x"), MANY), (path("/data/none"), MANY + 1)]).collect();
     server.logical.look(sought, &move |looked| tell.send(looked).unwrap());
     gate.wait_for(1);
-    let mut first: Vec<_> =
-        told.recv().unwrap().into_iter().map(|(_, number, presence)| (number, presence)).collect();
+    let mut first: Vec<_> = told
+        .recv_timeout(PATIENCE)
+        .unwrap()
+        .into_iter()
+        .map(|(_, number, presence)| (number, presence))
+        .collect();
     first.sort_by_key(|(number, _)| *number);
     assert_eq!(first, [(MANY, PathPresence::Here { pending: false }), (MANY + 1, PathPresence::NotHere)]);
     gate.open();
@@ -146,14 +150,14 @@ fn lookups_on_a_hung_disk_do_not_use_up_those_of_others() {
     // Lookups beyond the limit are refused at once.
     let mut refused = HashSet::new();
     while refused.len() < all - LOOKS_MAX {
-        for (_, number, presence) in told.recv().unwrap() {
+        for (_, number, presence) in told.recv_timeout(PATIENCE).unwrap() {
             assert_eq!(presence, PathPresence::Overloaded);
             assert!(refused.insert(number));
         }
     }
     look(vec![(path("/data/well/x"), all)]);
     let looked = loop {
-        let looked = told.recv().unwrap();
+        let looked = told.recv_timeout(PATIENCE).unwrap();
         match looked.first() {
             Some((_, number, presence)) if *number == all => break *presence,
             _ => refused.extend(looked.into_iter().map(|(_, number, _)| number)),
@@ -164,10 +168,10 @@ fn lookups_on_a_hung_disk_do_not_use_up_those_of_others() {
     // The permits are released with the answers.
     let mut rest = all - refused.len();
     while rest > 0 {
-        rest -= told.recv().unwrap().len();
+        rest -= told.recv_timeout(PATIENCE).unwrap().len();
     }
     look(vec![(path(&name(0)), 0)]);
-    assert_eq!(told.recv().unwrap()[0].2, PathPresence::Here { pending: false });
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap()[0].2, PathPresence::Here { pending: false });
 }
 
 /// Pages have 512 names.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime};
 use support::issuer::{TestIssuer, login_with, rules};
-use support::{Client, Server, creating, reading, replacing, target, updating};
+use support::{Client, PATIENCE, Server, creating, reading, replacing, target, updating};
 use vfs::{
     Answer, Caller, FileSystem, ListDetail, LocateOptions, OpenRequest, Operation, PrepareRequest, TargetList,
 };
@@ -118,17 +118,17 @@ fn a_client_with_many_sessions_leaves_places_to_other_hosts() {
             (0..SESSION_KEY_WAITERS_MAX).for_each(|_| request(&client));
         }
         // These are refused while the others wait.
-        let refused = (0..SESSION_KEY_WAITERS_MAX).all(|_| answers.recv().unwrap());
+        let refused = (0..SESSION_KEY_WAITERS_MAX).all(|_| answers.recv_timeout(PATIENCE).unwrap());
         assert!(refused, "there are no keys");
         request(&session(2));
         // Its verification begins after that of the other host.
         request(&session(1));
-        assert!(answers.recv().unwrap(), "the first host has its share");
+        assert!(answers.recv_timeout(PATIENCE).unwrap(), "the first host has its share");
         tokens.set_keys(issuer.address, Some(issuer.keys()));
         arrived.store(true, Ordering::SeqCst);
         tokens.end_wait_for_keys(issuer.address);
         for _ in 0..=HOST_KEY_WAITERS_MAX {
-            assert!(!answers.recv().unwrap(), "a request that waited is refused");
+            assert!(!answers.recv_timeout(PATIENCE).unwrap(), "a request that waited is refused");
         }
     });
 }

@@ -9,10 +9,10 @@ use base::{ErrorKind, LogicalPath, Owner};
 use logical::{UnfinishedState, WalkLimit, WalkLimits};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use storage::faulty::{FaultRule, FaultyCall as Asked, Gate, InjectedFault};
 use storage::{Backend, Faulty, Pool, STEP_ITEMS_MAX};
-use support::{ListAsker, Server, creating, list_within, listed, path, posc};
+use support::{ListAsker, PATIENCE, Server, creating, list_within, listed, path, posc};
 
 const DENIED: i32 = 13;
 const BROKEN: i32 = 5;
@@ -141,7 +141,7 @@ fn a_walk_that_is_no_longer_needed_ends_after_a_step() {
     has_left.store(true, Ordering::SeqCst);
     let before = server.memory.faults().calls("stat");
     gate.open();
-    assert!(listed.recv().is_err(), "no list is sent");
+    assert!(matches!(listed.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected)), "no list is sent");
     let looked_at = server.memory.faults().calls("stat") - before;
     assert!(looked_at <= STEP_ITEMS_MAX, "{looked_at}");
 }
@@ -174,11 +174,14 @@ fn check_walks_over_a_hung_disk(add: impl FnOnce(Faulty, &LogicalPath, Arc<Pool>
     let own = server.logical.backend().pool(&path("/data/x"));
     let (done, is_done) = channel();
     assert!(own.run(Owner::SERVER, Box::new(move || done.send(()).unwrap())).is_ok());
-    is_done.recv().unwrap();
+    is_done.recv_timeout(PATIENCE).unwrap();
     server.stat("/data/x").stat();
     gate.open();
     for listed in lists {
-        assert_eq!(names(&listed.recv().unwrap().unwrap()), ["/data/a", "/data/hung/f", "/data/z"]);
+        assert_eq!(
+            names(&listed.recv_timeout(PATIENCE).unwrap().unwrap()),
+            ["/data/a", "/data/hung/f", "/data/z"]
+        );
     }
 }
 

@@ -208,6 +208,8 @@ mod tests {
     use super::*;
     use std::sync::mpsc::Receiver;
 
+    /// Time after which a test that waits has failed.
+    const PATIENCE: Duration = Duration::from_secs(300);
     const TIME: Duration = Duration::from_secs(600);
 
     /// A download that reports its attempts, each of which takes as long as the test wants.
@@ -229,7 +231,7 @@ mod tests {
 
         fn attempt(&mut self, limit: Duration) -> bool {
             self.attempts.send((self.source, limit)).unwrap();
-            self.results.recv().expect("a result")
+            self.results.recv_timeout(PATIENCE).expect("a result")
         }
 
         fn finish(self: Box<Self>) {
@@ -269,21 +271,23 @@ mod tests {
             site.threads.note_speed(source.to_owned(), false);
         }
         let results: Vec<_> = slow.iter().map(|source| site.start(source)).collect();
-        let running: Vec<_> = (0..SLOW_THREADS_MAX).map(|_| site.attempts.1.recv().unwrap()).collect();
+        let running: Vec<_> =
+            (0..SLOW_THREADS_MAX).map(|_| site.attempts.1.recv_timeout(PATIENCE).unwrap()).collect();
         assert!(running.iter().all(|(source, limit)| slow.contains(source) && *limit == TIME));
         // All slow threads wait, and another source is served.
         site.start("quick").send(true).unwrap();
-        assert_eq!(site.attempts.1.recv().unwrap(), ("quick", QUICK_TIME));
-        assert_eq!(site.finished.1.recv().unwrap(), "quick");
+        assert_eq!(site.attempts.1.recv_timeout(PATIENCE).unwrap(), ("quick", QUICK_TIME));
+        assert_eq!(site.finished.1.recv_timeout(PATIENCE).unwrap(), "quick");
         // One that is quick again leaves the slow threads.
         for result in &results {
             result.send(true).unwrap();
         }
-        let mut finished: Vec<_> = slow.iter().map(|_| site.finished.1.recv().unwrap()).collect();
+        let mut finished: Vec<_> =
+            slow.iter().map(|_| site.finished.1.recv_timeout(PATIENCE).unwrap()).collect();
         finished.sort_unstable();
         assert_eq!(finished, slow);
         site.start("a").send(true).unwrap();
-        while site.attempts.1.recv().unwrap() != ("a", QUICK_TIME) {}
+        while site.attempts.1.recv_timeout(PATIENCE).unwrap() != ("a", QUICK_TIME) {}
     }
 
     #[test]
@@ -301,6 +305,6 @@ mod tests {
     fn a_download_that_panics_is_finished() {
         let site = Site::new();
         drop(site.start("without a result"));
-        assert_eq!(site.finished.1.recv().unwrap(), "without a result");
+        assert_eq!(site.finished.1.recv_timeout(PATIENCE).unwrap(), "without a result");
     }
 }

@@ -9,6 +9,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use storage::{Backend as _, CreateMode, FileRemoval, Leftovers, OpenMode, Posix, UnusedFile};
 
 fn claim(backend: &Posix, name: &str) -> std::io::Result<Box<dyn UnusedFile>> {
@@ -217,7 +218,9 @@ fn no_write_of_a_client_is_lost() {
                 }
             });
         }
+        let until = Instant::now() + Duration::from_secs(300);
         while removed.load(Ordering::Relaxed) < 30 {
+            assert!(Instant::now() < until, "the clients have ended, or no claim succeeds");
             match claim(&backend, "/f").map(UnusedFile::remove) {
                 Ok(Ok(_)) => {
                     removed.fetch_add(1, Ordering::Relaxed);

@@ -60,7 +60,9 @@ impl Faults {
     pub fn wait_for_held(&self, kind: &'static str, count: usize) {
         let mut state = self.state();
         while state.held.get(kind).copied().unwrap_or(count) < count {
-            state = self.changed.wait(state).unwrap();
+            let (rest, timeout) = self.changed.wait_timeout(state, super::PATIENCE).unwrap();
+            assert!(!timeout.timed_out(), "there are fewer than {count} calls of {kind}");
+            state = rest;
         }
     }
 

@@ -29,6 +29,9 @@ use vfs::{
     ReplyToken, Started, Target, TargetList, Value,
 };
 
+/// Time after which a test that waits for something has failed. Otherwise it would stop all further tests.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+
 /// Deferred answers by call.
 #[derive(Default)]
 pub struct Post {
@@ -88,7 +91,9 @@ impl Call {
             if let Some(answer) = arrived.remove(&self.number) {
                 return answer;
             }
-            arrived = self.post.bell.wait(arrived).unwrap();
+            let (rest, timeout) = self.post.bell.wait_timeout(arrived, PATIENCE).unwrap();
+            assert!(!timeout.timed_out(), "call {} is not answered", self.number);
+            arrived = rest;
         }
     }
 
@@ -219,7 +224,7 @@ impl ListReply for ListAsker {
 pub fn list_within(server: &Server, below: &str, limits: WalkLimits) -> Result<UnfinishedList, Error> {
     let (list, listed) = channel();
     server.logical.list_unfinished(&path(below), limits, ListAsker { list, has_left: Arc::default() });
-    listed.recv().unwrap()
+    listed.recv_timeout(PATIENCE).unwrap()
 }
 
 /// Returns the unfinished files at and below a path in which everything is readable.

@@ -335,14 +335,20 @@ fn logins_of_other_hosts_share_no_run() {
     let mapper = Arc::new(EntityMapper::new(&Script::new("owners", "exit 0").program()));
     let (shared, other) = (Owner::unique(), Owner::unique());
     let pool = Pool::new("logins", 1);
-    // No run starts before the end of the test.
+    // No run starts before the end of the test. Each job has an owner of its own, because the last thread is
+    // reserved for others while one owner has the rest, and all have begun before the first run waits.
     let (blocked, wait) = mpsc::channel::<()>();
     let wait = Arc::new(std::sync::Mutex::new(wait));
+    let (begun, begins) = mpsc::channel();
     for _ in 0..PROGRAMS_MAX {
-        let wait = wait.clone();
-        let job = move || assert!(wait.lock().is_ok_and(|wait| wait.recv().is_err()));
-        assert!(mapper.pool.run(Owner::SERVER, Box::new(job)).is_ok());
+        let (wait, begun) = (wait.clone(), begun.clone());
+        let job = move || {
+            begun.send(()).unwrap();
+            assert!(wait.lock().is_ok_and(|wait| wait.recv().is_err()));
+        };
+        assert!(mapper.pool.run(Owner::unique(), Box::new(job)).is_ok());
     }
+    (0..PROGRAMS_MAX).for_each(|_| begins.recv_timeout(PATIENCE).unwrap());
     let join = |owner| {
         let ((send, joined), mapper) = (mpsc::channel(), mapper.clone());
         let job = move || send.send(mapper.join_run(host()).unwrap()).unwrap();

@@ -50,6 +50,9 @@ pub enum InjectedFault {
     Panic,
 }
 
+/// Time after which a test that waits for calls has failed.
+const WAIT_MAX: Duration = Duration::from_secs(300);
+
 /// A gate at which calls hang until a test opens it.
 #[derive(Default)]
 pub struct Gate {
@@ -74,9 +77,16 @@ impl Gate {
     }
 
     /// Waits until this number of calls hang at the gate at once.
+    ///
+    /// # Panics
+    /// If that takes too long, because the test would never end.
     pub fn wait_for(&self, hanging: usize) {
-        let state = self.lock();
-        drop(self.changed.wait_while(state, |(_, now)| *now < hanging));
+        let waited = self.changed.wait_timeout_while(self.lock(), WAIT_MAX, |(_, now)| *now < hanging);
+        let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (_, now) = *state;
+        // The lock is not poisoned by a panic.
+        drop(state);
+        assert!(!timeout.timed_out(), "{now} calls hang, and not {hanging}");
     }
 
     /// Returns the number of calls that hang now.
