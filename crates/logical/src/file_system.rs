@@ -18,7 +18,7 @@ use crate::persist::{ClearOutcome, ListReply, UnfinishedFile, UnfinishedFiles, W
 use crate::presence::{PathPresence, PresenceServices};
 use crate::queries::Locator;
 use crate::rights::StorageRights;
-use crate::status::LogicalStatus;
+use crate::status::{LogicalStatus, LogicalTotals};
 use crate::third_party::{ThirdPartyCopies, ThirdPartyParts};
 use crate::wholeness::WholenessRule;
 use crate::writers::FileKey;
@@ -221,6 +221,15 @@ impl Logical {
     /// Adds up a number of the components of all accounts.
     fn of_accounts(&self, number: impl Fn(&ClientOperations) -> usize) -> usize {
         self.multi_user.as_ref().map_or(0, |multi_user| multi_user.sum(number))
+    }
+
+    /// Returns the numbers since the start.
+    pub fn totals(&self) -> LogicalTotals {
+        let third_party = self.operations.third_party().get();
+        LogicalTotals {
+            undone_files: self.services().persist.undone(),
+            third_party: third_party.map(|third| third.counters.counts()).unwrap_or_default(),
+        }
     }
 
     /// Returns the present counters.

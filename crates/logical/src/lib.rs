@@ -126,9 +126,9 @@ pub use presence::PathPresence;
 pub use queries::{LocateOutcome, Locator};
 pub use staged_files::StagedFiles;
 pub use stager::{HasLeft, StageRequest, Stager, StagerReply};
-pub use status::LogicalStatus;
+pub use status::{LogicalStatus, LogicalTotals};
 pub use third_party::{
     Bytes, DelegatedCredentials, DestinationAttribute, Fetcher, HostLookup, HostRule, ProofRule,
-    RunningTransfer, Settings as ThirdPartySettings, ThirdPartyParts, TransferCompletion, TransferRequest,
-    TransferResult, TransferSink, Written, is_copy as is_third_party_copy,
+    RunningTransfer, Settings as ThirdPartySettings, ThirdPartyCounts, ThirdPartyParts, TransferCompletion,
+    TransferRequest, TransferResult, TransferSink, Written, is_copy as is_third_party_copy,
 };

@@ -1,6 +1,8 @@
-//! Counters for the administrator, collected from all components by [`crate::Logical::status`].
+//! Counters of the file system, collected from all components.
 
-/// The counters at one moment.
+use crate::ThirdPartyCounts;
+
+/// Numbers at one moment, collected by [`crate::Logical::status`].
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct LogicalStatus {
     /// Open handles.
@@ -19,4 +21,13 @@ pub struct LogicalStatus {
     pub checksums: usize,
     /// Directories that are being read for listings, or will be.
     pub scans: usize,
+}
+
+/// Numbers since the start, collected by [`crate::Logical::totals`].
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct LogicalTotals {
+    /// Unfinished files that were removed.
+    pub undone_files: u64,
+    /// Third-party copies.
+    pub third_party: ThirdPartyCounts,
 }

@@ -117,6 +117,7 @@ fn the_file_is_removed_after_the_hold_time_even_over_a_restart() {
         server.after(2);
         assert_eq!(server.memory.content("/data/f"), None);
         assert_eq!(server.logical.status().pending_files, 0);
+        assert_eq!(server.logical.totals().undone_files, 1);
         server.open("/data/f", posc(creating())).done();
     }
 }

@@ -1,4 +1,4 @@
-//! NamedFigures of the server as sections of a report, with the names of the format.
+//! Figures of the server as sections of a report, with the names of the format.
 //!
 //! Elements that count work of XRootD's threads which this server does not have are 0: reads that
 //! waited for a thread (`tmo`, `rej`, and `max` of `aio`), partial calls of sendfile (`sfps`), background queues
@@ -155,7 +155,7 @@ pub struct LoginFigures {
     pub authenticated: u64,
 }
 
-/// NamedFigures of the xroot protocol.
+/// Figures of the xroot protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ProtocolFigures {
     /// Sessions since the start.
@@ -227,7 +227,7 @@ pub struct ThirdPartyFigures {
     pub expired: u64,
 }
 
-/// NamedFigures of the logical file system.
+/// Figures of the logical file system.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VirtualFileFigures {
     /// The role in a cluster, in words.
@@ -242,8 +242,12 @@ pub struct VirtualFileFigures {
     pub undone: u64,
     /// Replies with redirects.
     pub redirects: u64,
-    /// Replies that came late.
+    /// Notices that a reply comes late.
     pub late_replies: u64,
+    /// Late replies that were a success.
+    pub late_successes: u64,
+    /// Late replies that were an error.
+    pub late_errors: u64,
     /// Replies with errors.
     pub errors: u64,
     /// Replies that ask to wait.
@@ -267,8 +271,8 @@ pub fn virtual_files(found: &VirtualFileFigures) -> ReportSection {
         ("rep", found.late_replies),
         ("err", found.errors),
         ("dly", found.delays),
-        ("sok", 0),
-        ("ser", 0),
+        ("sok", found.late_successes),
+        ("ser", found.late_errors),
     ]));
     let copies = number_group([("grnt", granted), ("deny", denied), ("err", failed), ("exp", expired)]);
     figures.push(("tpc".into(), copies));
@@ -311,7 +315,7 @@ pub struct SpaceSizes {
     pub quota: Option<u64>,
 }
 
-/// NamedFigures of the storage.
+/// Figures of the storage.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StorageFigures {
     /// The exported paths.

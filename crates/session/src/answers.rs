@@ -158,6 +158,7 @@ impl Answers<'_> {
             // A deferred answer cannot carry a handle to the client, so the client is asked to open
             // the file again immediately.
             self.out.count(CountedEvent::Wait);
+            self.out.count(CountedEvent::LateSuccess);
             deferred(self.out.link(call.link), |out| wait::wait(out, call.streamid, 0, ""));
             return self.release(opened, descriptor);
         }
@@ -263,8 +264,14 @@ fn mismatched_answer() -> Answer {
 /// Encodes a reply, inside a kXR_attn frame if the client was notified of a deferred answer.
 fn encode(call: &UnansweredCall, answer: Answer, out: &mut dyn ReplyOutputs) {
     match &answer {
+        Answer::Value(_) if call.is_deferred => out.count(CountedEvent::LateSuccess),
         Answer::Value(_) => {}
-        Answer::Error(_) => out.count(CountedEvent::Error),
+        Answer::Error(_) => {
+            out.count(CountedEvent::Error);
+            if call.is_deferred {
+                out.count(CountedEvent::LateError);
+            }
+        }
         Answer::Wait { .. } => out.count(CountedEvent::Wait),
         Answer::Redirect(_) => out.count(CountedEvent::Redirect),
     }

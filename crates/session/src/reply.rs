@@ -27,6 +27,10 @@ pub enum CountedEvent {
     Wait,
     /// A notice that the answer comes late.
     LateAnswer,
+    /// A late answer that is a success.
+    LateSuccess,
+    /// A late answer that is an error.
+    LateError,
     /// A request with a correct signature.
     Signed,
     /// A request whose signature is wrong or missing.

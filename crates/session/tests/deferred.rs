@@ -7,7 +7,7 @@
 mod support;
 
 use base::ErrorKind;
-use session::{CallId, DriverTask, ReceiveResult, Settings};
+use session::{CallId, CountedEvent, DriverTask, ReceiveResult, Settings};
 use support::*;
 use vfs::{Answer, FileOperation, Operation, Value};
 
@@ -38,19 +38,22 @@ fn a_deferred_checksum_is_sent_as_recorded() {
 
 #[test]
 fn errors_redirects_and_waits_can_be_deferred() {
-    let later = |answer| {
+    use CountedEvent::{Error, LateAnswer, LateError, LateSuccess, Redirect, Wait};
+    let later = |answer, counted: &[CountedEvent]| {
         let mut bench = Bench::new();
         let (call, _) = bench.operation(&by_path(STAT, "/data/f").stream(5));
         assert_eq!(notify(&mut bench, call, "")[0].body, [0, 0, 2, 0x58]);
         let reply = bench.reply_of(call, answer).embedded();
         assert_eq!(reply.stream, 5);
+        assert_eq!(bench.out.1, [&[LateAnswer], counted].concat());
         reply
     };
-    assert_eq!(later(error(ErrorKind::NotFound, "no")).error(), (3011, "no".to_owned()));
-    assert_eq!(later(Answer::Wait { seconds: 3, text: String::new() }).body, [0, 0, 0, 3]);
+    let refused = later(error(ErrorKind::NotFound, "no"), &[Error, LateError]);
+    assert_eq!(refused.error(), (3011, "no".to_owned()));
+    assert_eq!(later(Answer::Wait { seconds: 3, text: String::new() }, &[Wait]).body, [0, 0, 0, 3]);
     let to = vfs::RedirectAnswer { host: "h".into(), port: 1094, cgi: String::new() };
-    assert_eq!(later(Answer::Redirect(to)).status, REDIRECT);
-    assert_eq!(later(Answer::Value(Value::Stat(stat()))).text(), format!("{STAT_TEXT}\0"));
+    assert_eq!(later(Answer::Redirect(to), &[Redirect]).status, REDIRECT);
+    assert_eq!(later(Answer::Value(Value::Stat(stat())), &[LateSuccess]).text(), format!("{STAT_TEXT}\0"));
 }
 
 #[test]

@@ -86,6 +86,10 @@ counters! {
     waits,
     /// Notices that an answer comes late.
     announced_answers,
+    /// Such answers that were a success.
+    late_successes,
+    /// Such answers that were an error.
+    late_errors,
     /// Requests with a correct signature.
     signed_requests,
     /// Requests whose signature was wrong or missing.
@@ -105,7 +109,7 @@ thread_local! {
 }
 
 /// Number of kinds of [`CountedEvent`].
-const COUNTED_EVENTS: usize = 7;
+const COUNTED_EVENTS: usize = 9;
 
 /// Counts a reply. [`LoopStats::add_replies`] adds it to the counters of the loop when it leaves.
 pub(crate) fn count_reply(event: CountedEvent) {
@@ -143,6 +147,8 @@ impl LoopStats {
             (CountedEvent::Redirect, &self.redirects),
             (CountedEvent::Wait, &self.waits),
             (CountedEvent::LateAnswer, &self.announced_answers),
+            (CountedEvent::LateSuccess, &self.late_successes),
+            (CountedEvent::LateError, &self.late_errors),
             (CountedEvent::Signed, &self.signed_requests),
             (CountedEvent::Unsigned, &self.unsigned_requests),
             (CountedEvent::UnneededSignature, &self.unneeded_signatures),

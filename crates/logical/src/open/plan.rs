@@ -176,7 +176,8 @@ fn role(opener: &OpenServices, plan: &mut OpenPlan) -> Result<CopyRole, Error> {
     }
     if let CopyRole::Pull(pull) = &role {
         third.check_client(&plan.path, &plan.caller)?;
-        let access = third.settings.source_access(&plan.path, pull, &plan.caller)?;
+        let access = third.settings.source_access(&plan.path, pull, &plan.caller);
+        let access = access.map_err(|error| third.denied(error))?;
         let pull = PullRequest::clone(pull);
         plan.copy = Some(RunningCopy::new(third, pull, access, &plan.caller, plan.asks_persist));
         // The copy takes over the unfinished file of an earlier copy.

@@ -41,7 +41,7 @@ pub(crate) use mark::withdraw;
 use recovery::{RecoveredRecord, adopt, recover};
 use shared_journal::{SharedJournal, sync_removal};
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use storage::{Backend, Metadata, StorageUser, StoredFile};
@@ -87,6 +87,8 @@ pub(crate) struct UnfinishedFiles {
     table: Mutex<PendingTable>,
     /// Number of files in the table; lets the common case of none pass without its lock.
     count: AtomicUsize,
+    /// Number of unfinished files that were removed since the start.
+    undone: AtomicU64,
     claims: Claims,
     /// Files that cannot be found.
     absent: AbsentFiles,
@@ -149,8 +151,8 @@ impl UnfinishedFiles {
         let count = AtomicUsize::new(table.files.len());
         let journal = Arc::new(SharedJournal::new(log, config.durability, location));
         let absent = AbsentFiles::new(absent, journal.clone());
-        let (table, claims) = (Mutex::new(table), Claims::default());
-        Ok(Self { config, clock, table, count, claims, absent, journal })
+        let (table, claims, undone) = (Mutex::new(table), Claims::default(), AtomicU64::new(0));
+        Ok(Self { config, clock, table, count, undone, claims, absent, journal })
     }
 
     /// Returns the files of earlier runs that cannot be found.
@@ -169,6 +171,11 @@ impl UnfinishedFiles {
     /// Returns the number of unfinished files.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
+    }
+
+    /// Returns the number of unfinished files that were removed since the start.
+    pub(crate) fn undone(&self) -> u64 {
+        self.undone.load(Ordering::Relaxed)
     }
 
     /// Reports whether the file at this path is unfinished. Never blocks.
@@ -464,6 +471,7 @@ impl UnfinishedFiles {
             }
             _ => {
                 tracing::info!(path = %path.shown(), "removed an unfinished file");
+                self.undone.fetch_add(1, Ordering::Relaxed);
                 self.forget(Some(ticket.number), &path, backend);
                 Some(path)
             }

@@ -306,6 +306,7 @@ impl RunningCopy {
                 return;
             }
         };
+        self.third.counters.failed.add(usize::from(outcome.is_err()));
         self.log(flying.open(), &outcome);
         let outcome = outcome.map(|_| ());
         self.pull_state.set_whole(outcome.is_ok());

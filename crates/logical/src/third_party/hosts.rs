@@ -88,7 +88,7 @@ impl ThirdPartyCopies {
     /// Checks the required authentication of the client that opens a destination.
     pub(crate) fn check_client(&self, path: &LogicalPath, who: &Caller) -> Result<(), Error> {
         Settings::check_proof(&self.settings.require_client, who)
-            .map_err(|why| refused(path, ErrorKind::NotAuthorized, why))
+            .map_err(|why| self.denied(refused(path, ErrorKind::NotAuthorized, why)))
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<IpAddr, (Option<String>, Duration)>> {

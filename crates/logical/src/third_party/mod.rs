@@ -22,9 +22,11 @@
 //! | `copy` | a copy at a destination, from the first sync to its result |
 //! | `pull_state` | the state of a copy that its destination file needs |
 //! | `jobs` | the queue of copies: pure |
+//! | `counters` | numbers of copies |
 //! | `fetcher` | the ports: transfer of the data, resolution of host names |
 
 mod copy;
+mod counters;
 mod delegation;
 mod fetcher;
 mod grant;
@@ -36,6 +38,7 @@ mod request;
 mod settings;
 mod source;
 
+pub use counters::ThirdPartyCounts;
 pub use fetcher::{
     Bytes, Fetcher, HostLookup, RunningTransfer, TransferCompletion, TransferRequest, TransferResult,
     TransferSink, Written,
@@ -50,6 +53,7 @@ pub(crate) use request::{CopyRole, PullRequest, collects_grant, parse};
 pub(crate) use source::{GrantOffer, collect, register};
 
 use base::{ClientHost, Clock, Error, ErrorKind, LogicalPath, Owner};
+use counters::ThirdPartyCounters;
 use jobs::CopyQueue;
 use rendezvous::{GrantNumber, Rendezvous};
 use std::collections::HashMap;
@@ -80,6 +84,7 @@ pub struct ThirdPartyParts {
 /// The state of all third-party copies of a server.
 pub(crate) struct ThirdPartyCopies {
     pub(crate) settings: Settings,
+    pub(crate) counters: ThirdPartyCounters,
     fetcher: Arc<dyn Fetcher>,
     names: Arc<dyn HostLookup>,
     clock: Arc<dyn Clock>,
@@ -105,6 +110,7 @@ impl ThirdPartyCopies {
         let starts = Pool::new("third-party-start", parts.settings.jobs_max);
         Self {
             settings: parts.settings,
+            counters: ThirdPartyCounters::default(),
             fetcher: parts.fetcher,
             names: parts.names,
             clock,
@@ -135,6 +141,12 @@ impl ThirdPartyCopies {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Counts a copy that is refused for this reason.
+    pub(crate) fn denied(&self, error: Error) -> Error {
+        self.counters.denied.add(1);
+        error
+    }
+
     /// Returns the handle that withdraws a grant when its file is released.
     fn held_grant(&self, number: GrantNumber) -> HeldGrant {
         HeldGrant { rendezvous: self.rendezvous.clone(), number }
@@ -145,6 +157,7 @@ impl ThirdPartyCopies {
     pub(crate) fn tick(&self) {
         let now = self.clock.now();
         let over = self.rendezvous().expire(now);
+        self.counters.expired.add(over.grants.len());
         for path in over.grants {
             tracing::info!(path = %path.shown(), "a third-party copy was arranged here, but the destination did not fetch the file in time");
         }

@@ -79,10 +79,12 @@ fn open_granted(
     let granted = match third.rendezvous().grant(grant, now) {
         Ok(granted) => granted,
         Err(GrantRefusal::Duplicate) => {
-            return Answer::Error(refused(&plan.path, ErrorKind::FsError, "duplicate tpc authorization"));
+            let error = refused(&plan.path, ErrorKind::FsError, "duplicate tpc authorization");
+            return Answer::Error(third.denied(error));
         }
         Err(GrantRefusal::Full) => return job::overloaded(),
     };
+    third.counters.granted.add(1);
     if let Some(open) = OpenFileState::of(opened.file.as_ref()) {
         open.set_grant(third.held_grant(granted.number));
     }
@@ -129,13 +131,13 @@ pub(crate) fn collect(
 ) -> Started {
     let who = &plan.caller.identity;
     if let Err(why) = Settings::check_proof(&third.settings.require_destination, &plan.caller) {
-        return done(Err(refused(&plan.path, ErrorKind::NotAuthorized, why)));
+        return done(Err(third.denied(refused(&plan.path, ErrorKind::NotAuthorized, why))));
     }
     match third.admits(&plan.caller) {
         Some(true) => {}
         Some(false) => {
             let why = "dest not authorized for tpc";
-            return done(Err(refused(&plan.path, ErrorKind::NotAuthorized, why)));
+            return done(Err(third.denied(refused(&plan.path, ErrorKind::NotAuthorized, why))));
         }
         None => return third.learn_name(&plan.caller, reply),
     }

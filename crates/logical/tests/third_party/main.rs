@@ -20,7 +20,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
-use support::{Call, Server, creating, path, reading, replacing, stops, tell, updating};
+use support::{Call, PATIENCE, Server, creating, path, reading, replacing, stops, tell, updating};
 use vfs::{Answer, Caller, FileOperation, OpenFile, OpenRequest, Started, Value};
 
 /// A fetch that the test executes.
@@ -36,7 +36,7 @@ impl Work {
         let (tell, told) = mpsc::channel();
         let then = move |result: Result<(), Error>| tell.send(result.map_err(|e| (e.kind, e.text))).unwrap();
         self.sink.write(offset, Box::new(bytes.to_vec()), Box::new(then));
-        told.recv().unwrap()
+        told.recv_timeout(PATIENCE).unwrap()
     }
 
     /// Waits until the work is cancelled, because the client gets the answer earlier.
@@ -91,7 +91,9 @@ impl Hand {
             if let Some(work) = works.pop_front() {
                 return work;
             }
-            works = self.bell.wait(works).unwrap();
+            let (rest, timeout) = self.bell.wait_timeout(works, PATIENCE).unwrap();
+            assert!(!timeout.timed_out(), "there is no fetch");
+            works = rest;
         }
     }
 
@@ -152,6 +154,12 @@ fn wait_of(answer: &Answer) -> u32 {
     }
 }
 
+/// Returns the numbers of grants, refusals, failed copies, and grants that were not used.
+fn counts(server: &Server) -> [u64; 4] {
+    let counts = server.logical.totals().third_party;
+    [counts.granted, counts.denied, counts.failed, counts.expired]
+}
+
 fn is_later(call: &Call) -> bool {
     matches!(call.started, Started::Later { seconds: 1800, .. })
 }
@@ -186,6 +194,7 @@ fn a_grant_admits_its_destination_once() {
     server.close(&held).done();
     server.after(16);
     assert_eq!(second.refusal(), (NotAuthorized, "tpc authorization expired".into()));
+    assert_eq!(counts(&server), [1, 1, 0, 0]);
 }
 
 #[test]
@@ -232,6 +241,7 @@ fn a_grant_ends_with_its_validity_or_its_handle() {
     let collect = "/data/f?tpc.key=k1&tpc.org=alice.7@10.0.0.1";
     let held = server.open_as(&client(), grant, reading()).file();
     server.after(3);
+    assert_eq!(counts(&server), [1, 0, 0, 1]);
     assert!(is_later(&server.open_as(&target(), collect, reading())));
     server.close(&held).done();
     server.after(16);
@@ -241,6 +251,7 @@ fn a_grant_ends_with_its_validity_or_its_handle() {
     server.after(16);
     let _held = server.open_as(&client(), grant, reading()).file();
     server.open_as(&target(), collect, reading()).done();
+    assert_eq!(counts(&server), [3, 0, 0, 1]);
 }
 
 #[test]
@@ -263,10 +274,12 @@ fn rules_restrict_copies() {
     assert_eq!(server.open_as(&client(), GRANT, reading()).refusal(), want);
     assert_eq!(server.open_as(&client(), &format!("/data/f{PULL}"), replacing()).refusal(), want);
     assert_eq!(server.memory.content("/data/f").as_deref(), Some(&b""[..]));
+    assert_eq!(counts(&server), [0, 2, 0, 0]);
     let (server, _) = serving(Settings { require_destination: encrypted, ..Settings::default() });
     server.memory.put("/data/f", b"");
     let want = not_authorized("unencrypted tpc disallowed");
     assert_eq!(server.open_as(&target(), COLLECT, reading()).refusal(), want);
+    assert_eq!(counts(&server), [0, 1, 0, 0]);
     let (server, _) = serving(Settings { restrict: vec![path("/data/open")], ..Settings::default() });
     server.memory.put("/data/f", b"");
     let want = not_authorized("tpc not allowed for path");
@@ -370,6 +383,8 @@ fn a_failed_copy_leaves_no_file() {
         server.close(&file).done();
         assert_eq!(server.memory.content(name), None);
         assert_eq!(server.logical.status(), logical::LogicalStatus::default());
+        assert_eq!(counts(&server), [0, 0, 1, 0]);
+        assert_eq!(server.logical.totals().undone_files, 1);
     }
 }
 

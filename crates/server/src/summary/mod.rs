@@ -16,10 +16,10 @@ use crate::VERSION;
 use crate::expiry::ListCertificates;
 use base::Supervisor;
 use config::{Effective, NodeRole, ReportPart, ReportParts};
-use logical::Logical;
+use logical::{Logical, LogicalTotals, ThirdPartyCounts};
 use monitor::{
     BufferFigures, PollFigures, ProcessFigures, ReportSection, ReportValue, SchedulerFigures, SummaryHeader,
-    SummaryReport, VirtualFileFigures,
+    SummaryReport, ThirdPartyFigures, VirtualFileFigures,
 };
 use proxy::ProxyFiles;
 use std::io;
@@ -153,17 +153,22 @@ impl ServerSummary {
 
     fn virtual_files(&self, front: &FrontEndFigures, logical: &Logical) -> ReportSection {
         let status = logical.status();
+        let LogicalTotals { undone_files, third_party } = logical.totals();
+        let ThirdPartyCounts { granted, denied, failed, expired } = third_party;
         let totals = &front.totals;
         monitor::virtual_files(&VirtualFileFigures {
             role: self.role.name().to_owned(),
             for_reading: status.open_files.saturating_sub(status.writers) as u64,
             for_writing: status.writers as u64,
             pending: status.pending_files as u64,
+            undone: undone_files,
             redirects: totals.redirects,
             late_replies: totals.announced_answers,
+            late_successes: totals.late_successes,
+            late_errors: totals.late_errors,
             errors: totals.errors,
             delays: totals.waits,
-            ..VirtualFileFigures::default()
+            third_party: ThirdPartyFigures { granted, denied, failed, expired },
         })
     }
 

@@ -29,7 +29,7 @@ const _: () = assert!(OWN_ID.len() == 16);
 
 /// The outputs of all connections.
 #[derive(Default)]
-pub struct Outputs([Vec<u8>; 16], Vec<CountedEvent>);
+pub struct Outputs([Vec<u8>; 16], pub Vec<CountedEvent>);
 
 impl ReplyOutputs for Outputs {
     fn link(&mut self, link: PathId) -> &mut Vec<u8> {
