@@ -26,6 +26,7 @@
 //! | `queue_list` | [`list_queue`]: the queue for administrators |
 //! | `queue_thread` | the thread of the queue |
 //! | `queue_agent`, `queue_wake` | [`QueueAgent`]: requests of other processes, and how they reach the thread |
+//! | `record_file`, `record_import` | queues of XRootD's daemon, and how a start takes them over |
 //! | `work_claim` | which process works: [`ServerClaim`], [`DaemonClaim`], [`PurgeTurn`] |
 //! | `waiting` | [`Waiter`]: clients that wait for files |
 //! | `tree_walk` | a walk over the directories of exports |
@@ -64,6 +65,8 @@ mod queue_list;
 mod queue_thread;
 mod queue_wake;
 mod reaper;
+mod record_file;
+mod record_import;
 mod service;
 mod sqlite_rows;
 mod sqlite_schema;

@@ -252,14 +252,8 @@ impl TransferQueue {
                 store.put(&new_entry(submission, now))?;
                 SubmissionOutcome::Queued
             }
-            Some(mut entry) => {
-                entry.priority = entry.priority.max(submission.priority);
-                entry.is_anonymous |= request.is_none();
-                if entry.state == EntryState::Stopping {
-                    // The copy ends anyway, and is then queued again.
-                    entry.state = EntryState::Active;
-                }
-                store.put(&entry)?;
+            Some(entry) => {
+                store.put(&joined(entry, submission))?;
                 SubmissionOutcome::Joined
             }
         };
@@ -267,6 +261,29 @@ impl TransferQueue {
             store.add_request(request, key)?;
         }
         Ok(outcome)
+    }
+
+    /// Adds a request that another queue has acknowledged at the time `added`. It finds a place in any case, also
+    /// for a transfer that failed a short time ago.
+    pub(crate) fn adopt<S: EntryStore>(
+        &self,
+        store: &mut S,
+        submission: &Submission,
+        added: u64,
+    ) -> Result<(), QueueError<S::Error>> {
+        let Submission { key, request, .. } = submission;
+        let entry = match store.find(key)? {
+            None | Some(TransferEntry { state: EntryState::Failed { .. }, .. }) => {
+                store.remove(key)?;
+                new_entry(submission, added)
+            }
+            Some(entry) => joined(entry, submission),
+        };
+        store.put(&entry)?;
+        if let Some(request) = request {
+            store.add_request(request, key)?;
+        }
+        Ok(())
     }
 
     /// Ends the wait for an entry, because all clients without an id for it have left. An entry that has
@@ -522,6 +539,17 @@ impl TransferQueue {
 
 fn no_place() -> CopyFailure {
     CopyFailure::new(FailureReason::Site, NO_PLACE)
+}
+
+/// Returns an entry that a request has joined.
+fn joined(mut entry: TransferEntry, submission: &Submission) -> TransferEntry {
+    entry.priority = entry.priority.max(submission.priority);
+    entry.is_anonymous |= submission.request.is_none();
+    if entry.state == EntryState::Stopping {
+        // The copy ends anyway, and is then queued again.
+        entry.state = EntryState::Active;
+    }
+    entry
 }
 
 fn new_entry(submission: &Submission, now: u64) -> TransferEntry {

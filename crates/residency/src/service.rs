@@ -9,10 +9,11 @@ use crate::migration::Migration;
 use crate::migration_search::{MigrationSchedule, MigrationSearch};
 use crate::outlived::QueueRun;
 use crate::ports::ResidencyPaths;
-use crate::queue::{QueueLimits, Submission};
+use crate::queue::{QueueLimits, Submission, TransferQueue};
 use crate::queue_thread::{Command, QueueThread};
 use crate::queue_wake;
 use crate::reaper::ProgramReaper;
+use crate::record_import::RecordImport;
 use crate::sqlite_store::{SqliteStore, StoreError, StoreOpenError};
 use crate::staging::Staging;
 use crate::sweep::remove_leftovers;
@@ -23,6 +24,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
+use std::time::UNIX_EPOCH;
 use storage::{DirectoryLock, PrivateDirectory};
 use thiserror::Error;
 
@@ -119,7 +121,16 @@ impl Residency {
         let lock = DirectoryLock::claim(&place, SharedWork::Transfers.worker())
             .map_err(fail)?
             .ok_or_else(|| ResidencyStartError::Locked(directory.clone()))?;
-        let store = SqliteStore::open(&place)?;
+        let mut store = SqliteStore::open(&place)?;
+        let mut import = RecordImport {
+            store: &mut store,
+            queue: &TransferQueue::new(limits.clone()),
+            paths: paths.as_ref(),
+            remote_root: &staging.remote_root,
+            source: staging.source().into(),
+            now: clock.today().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+        };
+        import.run(&place)?;
         let run = QueueRun::of(place.path()).map_err(fail)?;
         let source: Arc<str> = staging.source().into();
         let backend = staging.backend.clone();

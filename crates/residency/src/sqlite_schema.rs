@@ -102,6 +102,17 @@ CREATE TABLE unreadable_entries (
 const FAILED_MIGRATIONS: &str =
     "CREATE INDEX IF NOT EXISTS failed_migrations ON entries (number) WHERE state = 3 AND direction = 1;";
 
+/// The record files of XRootD's daemon that were taken over, also in databases of an earlier start.
+const IMPORTED_FILES: &str = "
+CREATE TABLE IF NOT EXISTS imported_files (
+    name TEXT PRIMARY KEY,
+    inode INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    modified INTEGER NOT NULL,
+    whole INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+";
+
 /// Sets the connection up, and creates or upgrades the tables. Returns their version. Another process may do
 /// the same at this moment.
 pub(crate) fn prepare(connection: &Connection) -> Result<i64, rusqlite::Error> {
@@ -122,8 +133,9 @@ pub(crate) fn prepare(connection: &Connection) -> Result<i64, rusqlite::Error> {
             return Ok(newer);
         }
     };
-    connection
-        .execute_batch(&format!("{changes} {FAILED_MIGRATIONS} PRAGMA user_version = {VERSION}; COMMIT"))?;
+    connection.execute_batch(&format!(
+        "{changes} {FAILED_MIGRATIONS} {IMPORTED_FILES} PRAGMA user_version = {VERSION}; COMMIT"
+    ))?;
     version()
 }
 

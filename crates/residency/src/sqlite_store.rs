@@ -9,6 +9,7 @@ use crate::entry::{
     CopyFailure, EntryKey, EntryState, FailedFile, Priority, RequestId, TransferDirection, TransferEntry,
 };
 use crate::network_file_system::network_file_system;
+use crate::record_import::RecordFileVersion;
 use crate::sqlite_rows::{COLUMNS, UnreadableRow, bounds, count, entry_of, key_of, seconds, state_columns};
 use crate::sqlite_schema::{VERSION, prepare};
 use crate::store::{EntryStore, OwnerTurn, QueuePlaces};
@@ -118,9 +119,8 @@ impl SqliteStore {
     ) -> Result<T, E> {
         self.begin()?;
         let result = work(self).and_then(|value| self.commit().map(|()| value).map_err(E::from));
-        if result.is_err() && !self.connection.is_autocommit() {
-            // If this fails as well, the next transaction cannot begin and reports the error.
-            self.connection.execute_batch("ROLLBACK").ok();
+        if result.is_err() {
+            self.roll_back();
         }
         result
     }
@@ -133,6 +133,42 @@ impl SqliteStore {
     /// Makes the changes since [`Self::begin`] durable.
     pub fn commit(&mut self) -> Result<(), StoreError> {
         Ok(self.connection.execute_batch("COMMIT")?)
+    }
+
+    /// Undoes the changes since [`Self::begin`].
+    pub(crate) fn roll_back(&mut self) {
+        if !self.connection.is_autocommit() {
+            // If this fails, the next transaction cannot begin and reports the error.
+            self.connection.execute_batch("ROLLBACK").ok();
+        }
+    }
+
+    /// Returns the version of the record file of this name that was taken over last, and whether all of its
+    /// requests were.
+    pub(crate) fn imported_file(
+        &mut self,
+        name: &str,
+    ) -> Result<Option<(RecordFileVersion, bool)>, StoreError> {
+        let sql = "SELECT inode, size, modified, whole FROM imported_files WHERE name = ?";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let version = |row: &rusqlite::Row<'_>| {
+            let version =
+                RecordFileVersion { inode: row.get(0)?, size: row.get(1)?, modified: row.get(2)? };
+            Ok((version, row.get(3)?))
+        };
+        Ok(statement.query_row([name], version).optional()?)
+    }
+
+    /// Records that a version of a record file was taken over.
+    pub(crate) fn set_imported_file(
+        &mut self,
+        name: &str,
+        version: RecordFileVersion,
+        is_whole: bool,
+    ) -> Result<(), StoreError> {
+        let RecordFileVersion { inode, size, modified } = version;
+        let sql = "INSERT OR REPLACE INTO imported_files VALUES (?, ?, ?, ?, ?)";
+        self.execute(sql, params![name, inode, size, modified, is_whole]).map(drop)
     }
 
     /// Returns up to `most` entries, those after the key `after`, in the order of their keys. Rows that

@@ -172,6 +172,21 @@ impl PrivateDirectory {
         Ok(fs::renameat(&self.fd, &new, &self.fd, name)?)
     }
 
+    /// Gives a file another name that is free, and syncs the directory. Other processes of this user must not
+    /// create the new name at this moment.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, or another error of the operating system.
+    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        match fs::statat(&self.fd, to, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => return Err(Errno::EXIST.into()),
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        fs::renameat(&self.fd, from, &self.fd, to)?;
+        self.sync()
+    }
+
     /// Removes a file and syncs the directory. A missing file is not an error.
     ///
     /// # Errors
