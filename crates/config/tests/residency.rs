@@ -273,3 +273,38 @@ fn an_export_that_migrates_needs_a_program_for_copies_out() {
     let (_, text) = warned.iter().find(|(_, text)| text.contains("mig stage")).expect("a warning");
     assert!(text.contains("remove or rename come back") && text.contains("use nostage"), "{text}");
 }
+
+#[test]
+fn records_of_transfers_have_collectors_with_their_events() {
+    let line = "frm.all.monitor ident 5m dest stage migr [::1]:9930 dest purge c.example.org:9931\n";
+    let Loaded { effective, report } = loaded(line);
+    assert_eq!(problems(&report), []);
+    let destination = |events: [bool; 3], address: &str| RecordDestination {
+        migrations: events[0],
+        purges: events[1],
+        stages: events[2],
+        address: address.parse().unwrap(),
+    };
+    let destinations = vec![
+        destination([true, false, true], "[::1]:9930"),
+        destination([false, true, false], "c.example.org:9931"),
+    ];
+    let wanted = TransferMonitoring { interval: Duration::from_secs(300), destinations };
+    assert_eq!(effective.residency.monitoring.value, Some(wanted));
+    let shown = show(&effective).into_iter().find(|line| line.directive == "frm.all.monitor").unwrap();
+    let again = loaded(&format!("frm.all.monitor {}\n", shown.value.unwrap()));
+    assert_eq!(again.effective.residency.monitoring.value, effective.residency.monitoring.value);
+    for (wrong, text) in [
+        ("", "monitor option"),
+        ("ident 5m", "no destination"),
+        ("dest h:1", "nothing is sent to h:1"),
+        ("dest stage", "monitor dest"),
+        ("dest stage /run/socket", "monitor event or destination"),
+        ("dest stage h", "monitor event or destination"),
+        ("flush 30 dest stage h:1", "monitor option"),
+        ("dest stage h:1 dest stage h:2 dest stage h:3", "there can be 2 destinations"),
+    ] {
+        let report = loaded(&format!("frm.all.monitor {wrong}\n")).report;
+        assert!(!report.is_ok() && report.to_string().contains(text), "{wrong}: {report}");
+    }
+}

@@ -8,6 +8,7 @@
 //! | `report` | [`SummaryReport`]: a report as a tree of sections, as XML and as JSON |
 //! | `sections` | figures of the server as sections, with the names of the format |
 //! | `received` | [`ReceivedReport`]: a report of any server, as flat or CGI text |
+//! | `transfer_records` | [`TransferRecords`]: records about transfers and purges with mass storage |
 //! | `sender` | [`ReportSender`]: sends reports to one destination |
 
 #![forbid(unsafe_code)]
@@ -16,6 +17,7 @@ mod received;
 mod report;
 mod sections;
 mod sender;
+mod transfer_records;
 
 pub use received::{InvalidReport, ReceivedReport};
 pub use report::{
@@ -28,3 +30,4 @@ pub use sections::{
     xroot,
 };
 pub use sender::{REPORT_BYTES_MAX, ReportSender};
+pub use transfer_records::{PurgeFigures, RecordSender, TransferFigures, TransferKind, TransferRecords};

@@ -90,7 +90,7 @@ pub use migration_search::MigrationSchedule;
 pub use outlived::QueueRun;
 pub use policy_program::PolicyProgram;
 pub use ports::{
-    CopyAgent, IncomingCopy, OutgoingCopy, PathResidency, RemoteCatalog, RemoteStatus, ResidencyEvents,
+    CopyAgent, EndedCopy, IncomingCopy, OutgoingCopy, PathResidency, RemoteCatalog, RemoteStatus, ResidencyEvents,
     ResidencyPaths, StopSignal, WriterWatch,
 };
 pub use purge::{ExaminedFile, PurgeOutcome, PurgedVolume, Purger};

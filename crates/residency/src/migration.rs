@@ -3,13 +3,13 @@
 use crate::copy_candidate::{CopyNeed, copy_need};
 use crate::entry::{CopyFailure, FailureReason, TransferEntry};
 use crate::outlived::QueueRun;
-use crate::ports::{OutgoingCopy, ResidencyPaths, StopSignal, WriterWatch};
+use crate::ports::{EndedCopy, OutgoingCopy, ResidencyPaths, StopSignal, WriterWatch};
 use crate::queue::CopyOutcome;
 use crate::staging::{Staging, failed, remote_name, seconds_since_epoch};
 use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::SystemTime;
 use storage::{COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, FileVersion, HeldFile};
 
 /// Copies files to mass storage.
@@ -44,17 +44,23 @@ impl Migration {
     /// failed. A copy during which the file was changed has failed, so that a file that always changes
     /// is not copied without end.
     pub(crate) fn migrate(&self, entry: &TransferEntry, run: &QueueRun, stop: &StopSignal) -> CopyOutcome {
-        let begun = Instant::now();
+        let begun = SystemTime::now();
         let path = entry.key.path.shown();
         match self.copy(entry, run, stop) {
-            Err(outcome) => outcome,
+            Err(outcome) => {
+                let bytes = self.staging.backend.stat(&entry.key.path).map_or(0, |found| found.size);
+                self.staging.report_failure(entry, begun, bytes, &outcome);
+                outcome
+            }
             Ok(Migrated::NotNeeded(reason)) => {
                 tracing::debug!(%path, reason, "a file is not migrated now");
                 CopyOutcome::NotNeeded
             }
             Ok(Migrated::Copied(bytes)) => {
-                let copying = begun.elapsed().as_secs();
+                let copy = EndedCopy::new(entry, begun, bytes, None);
+                let copying = copy.seconds();
                 tracing::info!(%path, bytes, copying, "migrated a file");
+                self.staging.events.copied(&copy);
                 CopyOutcome::Done
             }
         }

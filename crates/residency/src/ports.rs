@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use storage::Metadata;
 
 /// One copy from mass storage.
@@ -108,6 +108,54 @@ pub trait ResidencyEvents: Send + Sync {
     fn arrived(&self, path: &LogicalPath);
     /// Reports that a file was purged. Must not block.
     fn removed(&self, path: &LogicalPath);
+    /// Reports the status that a purged file had, beside [`Self::removed`]. Must not block.
+    fn purged(&self, path: &LogicalPath, metadata: &Metadata) {
+        let _ = (path, metadata);
+    }
+    /// Reports that a copy has ended, also with a failure. Must not block.
+    fn copied(&self, copy: &EndedCopy<'_>) {
+        let _ = copy;
+    }
+}
+
+/// A copy that has ended.
+#[derive(Clone, Debug)]
+pub struct EndedCopy<'a> {
+    /// The entry.
+    pub entry: &'a TransferEntry,
+    /// Bytes of the file; 0 if a copy in has failed.
+    pub bytes: u64,
+    /// Begin and end, in seconds since the epoch.
+    pub begun: u64,
+    /// See `begun`.
+    pub ended: u64,
+    /// The reason of a failure.
+    pub failure: Option<&'a CopyFailure>,
+}
+
+impl<'a> EndedCopy<'a> {
+    /// Returns a copy that began at a time, and ends now.
+    pub(crate) fn new(
+        entry: &'a TransferEntry,
+        begun: SystemTime,
+        bytes: u64,
+        failure: Option<&'a CopyFailure>,
+    ) -> Self {
+        let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        Self { entry, bytes, begun: seconds(begun), ended: seconds(SystemTime::now()), failure }
+    }
+
+    /// Returns the seconds that it waited in the queue.
+    #[must_use]
+    pub fn queued(&self) -> u64 {
+        self.begun.saturating_sub(self.entry.added)
+    }
+
+    /// Returns the seconds that it took.
+    #[must_use]
+    pub fn seconds(&self) -> u64 {
+        self.ended.saturating_sub(self.begun)
+    }
 }
 
 /// Tells a copy to end. All clones are one signal.

@@ -230,6 +230,7 @@ impl Purger {
         }
         let allocated = file.allocated().map_err(|error| reason_of(&error))?;
         let removal = file.remove().map_err(|error| reason_of(&error))?;
+        self.events.purged(path, &now);
         self.report(path, removal);
         Ok(RemovedFile { size, allocated })
     }

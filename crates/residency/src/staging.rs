@@ -2,7 +2,7 @@
 
 use crate::entry::{CopyFailure, FailureReason, TransferEntry};
 use crate::outlived::QueueRun;
-use crate::ports::{CopyAgent, IncomingCopy, RemoteCatalog, ResidencyEvents, StopSignal};
+use crate::ports::{CopyAgent, EndedCopy, IncomingCopy, RemoteCatalog, ResidencyEvents, StopSignal};
 use crate::queue::CopyOutcome;
 use base::LogicalPath;
 use rustix::io::Errno;
@@ -62,6 +62,28 @@ impl Staging {
 
     /// Brings the file of an entry in. Blocks until it has its name, or the copy has failed.
     pub(crate) fn stage(&self, entry: &TransferEntry, run: &QueueRun, stop: &StopSignal) -> CopyOutcome {
+        let begun = SystemTime::now();
+        let outcome = self.bring_in(entry, run, stop);
+        self.report_failure(entry, begun, 0, &outcome);
+        outcome
+    }
+
+    /// Reports a copy that has failed.
+    pub(crate) fn report_failure(
+        &self,
+        entry: &TransferEntry,
+        begun: SystemTime,
+        bytes: u64,
+        outcome: &CopyOutcome,
+    ) {
+        if let CopyOutcome::Failed(failure) = outcome
+            && failure.reason != FailureReason::InUse
+        {
+            self.events.copied(&EndedCopy::new(entry, begun, bytes, Some(failure)));
+        }
+    }
+
+    fn bring_in(&self, entry: &TransferEntry, run: &QueueRun, stop: &StopSignal) -> CopyOutcome {
         let path = &entry.key.path;
         match self.backend.stat(path) {
             // Another way was faster, or a crash came between the rename and the end of the entry.
@@ -89,8 +111,10 @@ impl Staging {
                 Err(outcome) => outcome,
                 Ok(bytes) => match file.publish() {
                     Ok(()) => {
-                        log(entry, bytes, begun);
+                        let copy = EndedCopy::new(entry, begun, bytes, None);
+                        log(&copy);
                         self.events.arrived(path);
+                        self.events.copied(&copy);
                         return CopyOutcome::Done;
                     }
                     // A client has created the file meanwhile.
@@ -236,10 +260,9 @@ fn cannot_receive(path: &LogicalPath, error: &io::Error) -> CopyOutcome {
 }
 
 /// Logs a complete copy: bytes, seconds in the queue and seconds of the copy.
-fn log(entry: &TransferEntry, bytes: u64, begun: SystemTime) {
-    let start = begun.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let queued = start.saturating_sub(entry.added);
-    let copying = begun.elapsed().map_or(0, |time| time.as_secs());
+fn log(copy: &EndedCopy<'_>) {
+    let (entry, bytes) = (copy.entry, copy.bytes);
+    let (queued, copying) = (copy.queued(), copy.seconds());
     tracing::info!(path = %entry.key.path.shown(), client = %entry.client, bytes, queued, copying, "staged a file");
 }
 

@@ -22,6 +22,7 @@
 //! | `static_redirects` | redirects to another server by configuration |
 //! | `reading_clients` | clients whose credentials only let them read |
 //! | `third_party` | third-party copies: pulls from other servers |
+//! | `transfer_monitor` | records about transfers and purges, for collectors |
 //! | `purging` | purges, and their start beside staging |
 //! | `frm_admin` | the commands of XRootD's program for files with copies in mass storage |
 //! | `frm_daemon` | transfers and purges as processes of their own |
@@ -84,6 +85,7 @@ mod stderr;
 mod summary;
 mod third_party;
 mod tls;
+mod transfer_monitor;
 
 pub use adapters::{SystemClock, SystemNetgroups, host_name};
 pub use authorization::{authdb_source, macaroon_settings};

@@ -4,6 +4,7 @@ use crate::error::StartError;
 use crate::residency::{
     Exports, FileEvents, ServerTransfers, check_program, remote_catalog, server_claim, staged_files,
 };
+use crate::transfer_monitor::TransferMonitor;
 use base::Supervisor;
 use config::{Effective, FreeSpaceLimit};
 use logical::Logical;
@@ -43,13 +44,14 @@ pub(crate) fn start(
     effective: &Effective,
     supervisor: &Supervisor,
 ) -> Result<(Arc<dyn FileSystem>, Option<ServerResidency>), StartError> {
-    let (files, transfers) = staged_files(logical, effective, supervisor)?;
+    let monitor = TransferMonitor::start(effective)?;
+    let (files, transfers) = staged_files(logical, effective, &monitor, supervisor)?;
     let (transfers, claim) = transfers.unzip();
     // The queue of transfers searches for temporary files itself.
     if transfers.is_none() {
         remove_leftovers(logical, effective)?;
     }
-    let (purge, purge_claim) = purge(logical, effective)?.unzip();
+    let (purge, purge_claim) = purge(logical, effective, &monitor)?.unzip();
     let is_needed = transfers.is_some() || purge.is_some();
     Ok((
         files,
@@ -83,6 +85,7 @@ fn remove_leftovers(logical: &Arc<Logical>, effective: &Effective) -> Result<(),
 fn purge(
     logical: &Arc<Logical>,
     effective: &Effective,
+    monitor: &Option<Arc<TransferMonitor>>,
 ) -> Result<Option<(Arc<PurgeThread>, ServerClaim)>, StartError> {
     let Some(policy) = purge_policy(&effective.residency.purge.value) else { return Ok(None) };
     if !effective.storage.exports.iter().any(|export| export.attributes.purge) {
@@ -91,7 +94,7 @@ fn purge(
     let purger = Purger {
         backend: logical.backend().clone(),
         paths: Arc::new(Exports(Arc::downgrade(logical))),
-        events: Arc::new(FileEvents(Arc::downgrade(logical))),
+        events: Arc::new(FileEvents::new(logical, monitor)),
         catalog: remote_catalog(effective)?,
         stop_file: Some(effective.transfer_directory().join(STOP_FILE)),
         policy,

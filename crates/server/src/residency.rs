@@ -2,11 +2,12 @@
 
 use crate::adapters::SystemClock;
 use crate::error::StartError;
+use crate::transfer_monitor::TransferMonitor;
 use base::{Error, ErrorKind, LogicalPath, Supervisor};
 use config::{Effective, StageProgram};
 use logical::{HasLeft, Logical, StageRequest, StagedFiles, Stager, StagerReply};
 use residency::{
-    CatalogProgram, CopyCommand, CopyFailure, CopyPrograms, EntryKey, FailureReason, MigrationSchedule,
+    CatalogProgram, CopyCommand, CopyFailure, CopyPrograms, EndedCopy, EntryKey, FailureReason, MigrationSchedule,
     PathResidency, Priority, QueueLimits, RemoteCatalog, RequestId, RequestStatus, Residency,
     ResidencyEvents, ResidencyParts, ResidencyPaths, ServerClaim, SharedWork, StageError, Staging,
     Submission, TransferDirection, Waiter, WriterWatch, remote_name,
@@ -111,13 +112,14 @@ pub(crate) fn queue_limits(effective: &Effective) -> QueueLimits {
 pub(crate) fn staged_files(
     logical: &Arc<Logical>,
     effective: &Effective,
+    monitor: &Option<Arc<TransferMonitor>>,
     supervisor: &Supervisor,
 ) -> Result<(Arc<dyn FileSystem>, Option<ClaimedTransfers>), StartError> {
     let Some(plan) = TransferPlan::of(effective)? else { return Ok((logical.clone(), None)) };
     let (stages, catalog) = (plan.stages, plan.catalog.clone());
     let claim = server_claim(effective, SharedWork::Transfers)?;
     let paths = Arc::new(Exports(Arc::downgrade(logical)));
-    let events = Arc::new(FileEvents(Arc::downgrade(logical)));
+    let events = Arc::new(FileEvents::new(logical, monitor));
     let parts = plan.into_parts(effective, logical.backend().clone(), (paths, events));
     let residency = Residency::start(parts, supervisor);
     let residency = Arc::new(residency.map_err(|error| StartError::Residency(error.to_string()))?);
@@ -261,18 +263,39 @@ impl ResidencyPaths for Exports {
 }
 
 /// Reports files that came to the file system, or left it.
-pub(super) struct FileEvents(pub(super) Weak<Logical>);
+pub(super) struct FileEvents {
+    logical: Weak<Logical>,
+    monitor: Option<Arc<TransferMonitor>>,
+}
+
+impl FileEvents {
+    pub(super) fn new(logical: &Arc<Logical>, monitor: &Option<Arc<TransferMonitor>>) -> Self {
+        Self { logical: Arc::downgrade(logical), monitor: monitor.clone() }
+    }
+}
 
 impl ResidencyEvents for FileEvents {
     fn arrived(&self, path: &LogicalPath) {
-        if let Some(logical) = self.0.upgrade() {
+        if let Some(logical) = self.logical.upgrade() {
             logical.report_arrival(path);
         }
     }
 
     fn removed(&self, path: &LogicalPath) {
-        if let Some(logical) = self.0.upgrade() {
+        if let Some(logical) = self.logical.upgrade() {
             logical.report_removal(path);
+        }
+    }
+
+    fn purged(&self, path: &LogicalPath, metadata: &Metadata) {
+        if let Some(monitor) = &self.monitor {
+            monitor.purged(path, metadata);
+        }
+    }
+
+    fn copied(&self, copy: &EndedCopy<'_>) {
+        if let Some(monitor) = &self.monitor {
+            monitor.copied(copy);
         }
     }
 }

@@ -37,13 +37,12 @@ const PROXY: MissingPart = missing("proxy", "the proxy works as without it");
 const MONITORING: MissingPart = missing("monitoring", "no monitoring data is sent");
 
 /// Directives by name or prefix; the first that fits.
-const BY_NAME: [(&str, MissingPart); 28] = [
+const BY_NAME: [(&str, MissingPart); 27] = [
     ("all.export", MASS_STORAGE),
     ("xrootd.export", MASS_STORAGE),
     ("oss.defaults", MASS_STORAGE),
     ("cms.prep", PREPARE),
     ("cors.", HTTP),
-    ("frm.all.monitor", MONITORING),
     ("frm.", MASS_STORAGE),
     ("http.", HTTP),
     ("ofs.cksrt", missing("checksums in replies", "replies carry no encrypted checksums")),

@@ -39,6 +39,7 @@ mod security;
 mod shared;
 mod standing;
 mod third_party;
+mod transfer_monitor;
 mod tls;
 mod token_login;
 mod voms;

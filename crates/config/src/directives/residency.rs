@@ -9,6 +9,7 @@ use super::fault::DirectiveFault;
 use super::purge;
 use super::shared::{option_not_yet, part_without_effect};
 use super::standing::UsageFrequency;
+use super::transfer_monitor;
 use crate::effective::{COPY_SLOTS_MAX, CopyProgram, CopySlots, STAGE_PLACES_MAX, StageProgram};
 use crate::language::DirectiveToken;
 use crate::report::ProblemKind;
@@ -113,10 +114,19 @@ pub(super) const SECTION: Section = Section {
             .default("auto")
             .help("Use of the name space daemon.")
             .example("ignore"),
-        Directive::not_yet(&["frm.all.monitor"], UsageFrequency::Common, "[options]")
-            .default("off")
-            .help("Monitoring of mass storage.")
-            .example("stage flush 30 dest collector.example.org:9930"),
+        Directive::new(
+            &["frm.all.monitor"],
+            UsageFrequency::Common,
+            "[ident time] dest [migr] [purge] [stage] host:port [dest [migr] [purge] [stage] host:port]",
+            transfer_monitor::records,
+        )
+        .default("none: nothing is sent")
+        .help(
+            "Collectors of records about transfers and purges. Each copy from mass storage (`stage`) or to it (`migr`) that \
+               ends, also with a failure, and each purged file (`purge`) is a datagram. `ident` is the interval in which \
+               the server identifies itself; the default is 1h. See [monitoring.md](monitoring.md).",
+        )
+        .example("ident 10m dest stage migr purge collector.example.org:9930"),
     ],
 };
 

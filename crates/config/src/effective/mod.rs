@@ -70,8 +70,8 @@ pub use proxy::{
     ProxySettings,
 };
 pub use residency::{
-    COPY_SLOTS_MAX, CopySlots, FreeSpaceLimit, PurgeProgram, PurgeRule, ResidencyConfig, STAGE_PLACES_MAX,
-    StageProgram, StageShare,
+    COPY_SLOTS_MAX, CopySlots, FreeSpaceLimit, PurgeProgram, PurgeRule, RecordDestination, ResidencyConfig,
+    STAGE_PLACES_MAX, StageProgram, StageShare, TransferMonitoring,
 };
 pub use security::{
     AUTH_PROTOCOLS_MAX, AuthBinding, AuthProtocol, EntityMapFile, EntityProgram, KRB5_TICKET_FILE,

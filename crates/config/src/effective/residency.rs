@@ -1,8 +1,10 @@
 //! Values for `residency`: staging of missing files from mass storage.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::monitoring::ReportDestination;
 use super::third_party::CopyProgram;
 use crate::setting::Setting;
 
@@ -71,6 +73,39 @@ pub struct PurgeProgram {
     pub variables: Vec<String>,
 }
 
+/// A destination of records about transfers and purges.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RecordDestination {
+    /// Copies to mass storage are reported.
+    pub migrations: bool,
+    /// Purges are reported.
+    pub purges: bool,
+    /// Copies from mass storage are reported.
+    pub stages: bool,
+    /// The collector.
+    pub address: ReportDestination,
+}
+
+impl fmt::Display for RecordDestination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, is_sent) in [("migr", self.migrations), ("purge", self.purges), ("stage", self.stages)] {
+            if is_sent {
+                write!(f, "{name} ")?;
+            }
+        }
+        self.address.fmt(f)
+    }
+}
+
+/// `frm.all.monitor`: records about transfers and purges.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TransferMonitoring {
+    /// Interval in which the sender identifies itself.
+    pub interval: Duration,
+    /// The collectors.
+    pub destinations: Vec<RecordDestination>,
+}
+
 /// Values for `residency`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ResidencyConfig {
@@ -106,6 +141,8 @@ pub struct ResidencyConfig {
     pub purge_program: Setting<Option<PurgeProgram>>,
     /// `frm.purge.dirhold`: time after which empty directories are removed; `None`: never.
     pub purge_directories: Setting<Option<Duration>>,
+    /// `frm.all.monitor`; `None` if no records are sent.
+    pub monitoring: Setting<Option<TransferMonitoring>>,
 }
 
 impl ResidencyConfig {
@@ -148,6 +185,7 @@ impl Default for ResidencyConfig {
             purge_interval: Setting::default_of(Duration::from_secs(600)),
             purge_program: Setting::default_of(None),
             purge_directories: Setting::default_of(None),
+            monitoring: Setting::default_of(None),
         }
     }
 }

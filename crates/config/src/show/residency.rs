@@ -1,7 +1,7 @@
 //! The values of staging as text.
 
 use super::lines::{EffectiveLines, Reload, time};
-use crate::effective::{CopyProgram, FreeSpaceLimit, ResidencyConfig, StageProgram};
+use crate::effective::{CopyProgram, FreeSpaceLimit, ResidencyConfig, StageProgram, TransferMonitoring};
 use crate::values::show_size;
 
 /// Shows the values. They need a restart, because the queue is opened at the start.
@@ -44,6 +44,14 @@ pub(super) fn show_purge(values: &ResidencyConfig, lines: &mut EffectiveLines) {
         format!("{space} {} {} hold {}", limit(low), limit(high), time(&rule.hold))
     });
     lines.restart("frm.purge.waittime", &values.purge_interval, time);
+    lines.add(Reload::Restart, "frm.all.monitor", &values.monitoring, |monitoring| {
+        let TransferMonitoring { interval, destinations } = monitoring.as_ref()?;
+        let mut text = format!("ident {}", time(interval));
+        for destination in destinations {
+            text.push_str(&format!(" dest {destination}"));
+        }
+        Some(text)
+    });
 }
 
 fn stage(kind: &str, program: Option<&StageProgram>) -> Option<String> {

@@ -1,8 +1,11 @@
 //! The exports of a configuration, without a server.
 
+use crate::transfer_monitor::TransferMonitor;
 use base::LogicalPath;
 use config::{Effective, ExportAttributes};
-use residency::{PathResidency, ResidencyEvents, ResidencyPaths};
+use residency::{EndedCopy, PathResidency, ResidencyEvents, ResidencyPaths};
+use std::sync::Arc;
+use storage::Metadata;
 
 /// The exports.
 pub(super) struct ConfiguredPaths {
@@ -41,15 +44,27 @@ impl ResidencyPaths for ConfiguredPaths {
     }
 }
 
-/// Nobody hears of files that came or left: a server looks itself.
-pub(super) struct NoEvents;
+/// Reports files that came or left to the log and to collectors. A server finds out by itself.
+pub(super) struct DaemonEvents(pub(super) Option<Arc<TransferMonitor>>);
 
-impl ResidencyEvents for NoEvents {
+impl ResidencyEvents for DaemonEvents {
     fn arrived(&self, path: &LogicalPath) {
         tracing::info!(path = %path.shown(), "staged");
     }
 
     fn removed(&self, path: &LogicalPath) {
         tracing::info!(path = %path.shown(), "purged");
+    }
+
+    fn purged(&self, path: &LogicalPath, metadata: &Metadata) {
+        if let Some(monitor) = &self.0 {
+            monitor.purged(path, metadata);
+        }
+    }
+
+    fn copied(&self, copy: &EndedCopy<'_>) {
+        if let Some(monitor) = &self.0 {
+            monitor.copied(copy);
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! `frm_purged`: purges while no server does them, and one purge at once.
 
-use super::configured_paths::{ConfiguredPaths, NoEvents};
+use super::configured_paths::{ConfiguredPaths, DaemonEvents};
 use super::{DaemonEnd, DaemonParts, open_tree};
 use crate::error::StartError;
 use crate::purging::{STOP_FILE, policy_program, purge_policy, turn};
 use crate::residency::remote_catalog;
+use crate::transfer_monitor::TransferMonitor;
 use base::LogicalPath;
 use config::Effective;
 use residency::{
@@ -108,7 +109,7 @@ fn purger(effective: &Effective, options: &PurgeOptions) -> Result<Purger, Start
     Ok(Purger {
         paths: Arc::new(ConfiguredPaths::new(effective, wanted_paths(effective, &options.words)?)),
         backend: Arc::new(open_tree(effective)?),
-        events: Arc::new(NoEvents),
+        events: Arc::new(DaemonEvents(TransferMonitor::start(effective)?)),
         catalog: remote_catalog(effective)?,
         stop_file: Some(effective.transfer_directory().join(STOP_FILE)),
         policy: policy(effective, options.order)?,

@@ -1,9 +1,10 @@
 //! `frm_xfrd`: transfers while no server executes them.
 
-use super::configured_paths::{ConfiguredPaths, NoEvents};
+use super::configured_paths::{ConfiguredPaths, DaemonEvents};
 use super::{DaemonEnd, DaemonParts, open_tree};
 use crate::error::StartError;
 use crate::residency::{TransferPlan, end};
+use crate::transfer_monitor::TransferMonitor;
 use residency::{DaemonClaim, DaemonWork, Residency, ResidencyStartError};
 use std::sync::Arc;
 
@@ -70,7 +71,8 @@ fn start(parts: &DaemonParts) -> Result<Option<Arc<Residency>>, StartError> {
     let Some(plan) = TransferPlan::of(effective)? else { return Ok(None) };
     let paths = Arc::new(ConfiguredPaths::new(effective, Vec::new()));
     let backend = Arc::new(open_tree(effective)?);
-    let queue = plan.into_parts(effective, backend, (paths, Arc::new(NoEvents)));
+    let events = Arc::new(DaemonEvents(TransferMonitor::start(effective)?));
+    let queue = plan.into_parts(effective, backend, (paths, events));
     match Residency::start(queue, &parts.supervisor) {
         Ok(residency) => Ok(Some(Arc::new(residency))),
         Err(ResidencyStartError::Locked(_)) => Ok(None),
