@@ -8,7 +8,8 @@ import subprocess
 import pytest
 
 import peers
-from test_purge import ALL, set_access, set_copied
+from test_migration import COPY as OUT
+from test_purge import ALL, FOREVER, PIN, set_access, set_copied
 from test_residency import is_running, names, tape  # noqa: F401
 from tools import data, scalla, wait_until, xrdcp, xrdfs
 
@@ -103,7 +104,7 @@ def test_requests_of_an_agent_are_executed_without_a_server(tape, site, daemon):
                      "? lfn prty rid tid", "+ ID3 - 0 w relative", "^ ID4 - 0 w /one", "+ ID5 - 0 w")
     assert out == ["/one 1 ID1 frm_xfragent ", "/two 1 ID1 frm_xfragent ", "/store/three 2 ID2 u.1:2@h ", ""]
     for text in ("notifications (udp://localhost:9/x) are not sent", "relative is not an absolute path",
-                 "removal after the copy is not supported", "ID5 has no path"):
+                 "/one is not on an export with mig", "ID5 has no path"):
         assert text in err, err
     # Only the acknowledged requests are there when the daemon starts.
     xfrd = daemon("frm_xfrd", server).start()
@@ -135,6 +136,32 @@ def test_a_cancel_of_an_agent_ends_a_copy_that_runs(tape, site, daemon):  # noqa
         agent(daemon, server, "- ID1")
         wait_until(lambda: agent(daemon, server, "?")[0] == [""])
     assert names(server.tree) == []
+
+
+def test_files_are_removed_after_their_copy(tape, site, daemon):  # noqa: F811
+    (tape.directory / "out").write_text(OUT)
+    (tape.directory / "out").chmod(0o755)
+    server = site(more=f"frm.xfr.copycmd out {tape.directory}/out $SRC $DST\nfrm.xfr.migr.idlehold 0\n",
+                  export="/ stage mig purge")
+    requests = {"one": "^", "two": "=", "kept": "&", "busy": "^", "pinned": "^"}
+    for name in requests:
+        path = server.tree / name
+        path.write_bytes(name.encode() * 100)
+        peers.give(path)
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    os.setxattr(server.tree / "pinned", PIN, FOREVER)
+    with open(server.tree / "busy", "rb"):
+        listed, _ = agent(daemon, server, *(f"{op} {name} - 0 w /{name}" for name, op in requests.items()), "? op lfn")
+        assert listed == ["^ /one ", "^ /two ", "& /kept ", "^ /busy ", "^ /pinned ", ""]
+        xfrd = daemon("frm_xfrd", server).start()
+        wait_until(lambda: names(server.tree) == ["busy", "kept", "pinned"])
+        wait_until(lambda: "a file stays on disk after its copy" in xfrd.output())
+        wait_until(lambda: all(tape.content(name) == name.encode() * 100 for name in requests))
+        assert agent(daemon, server, "? op lfn")[0] == ["^ /busy ", ""]
+    # The copy is not repeated when the file is free.
+    wait_until(lambda: names(server.tree) == ["kept", "pinned"])
+    wait_until(lambda: agent(daemon, server, "?")[0] == [""])
+    assert len(tape.runs()) == len(requests)
 
 
 def test_a_server_takes_over_and_leaves_the_queue_to_the_daemon_again(tape, site, daemon, tmp_path):  # noqa: F811

@@ -180,6 +180,7 @@ mod tests {
             added: 0,
             tries: 1,
             is_anonymous: true,
+            removes: false,
             state: EntryState::Active,
         }
     }

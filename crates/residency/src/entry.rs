@@ -106,6 +106,8 @@ pub struct TransferEntry {
     pub tries: u32,
     /// Somebody asked without an id, for example by an open. Then no cancel ends the entry.
     pub is_anonymous: bool,
+    /// The file is removed from the disk after its copy to mass storage.
+    pub removes: bool,
     /// The state.
     pub state: EntryState,
 }

@@ -93,7 +93,7 @@ pub use ports::{
     CopyAgent, EndedCopy, IncomingCopy, OutgoingCopy, PathResidency, RemoteCatalog, RemoteStatus, ResidencyEvents,
     ResidencyPaths, StopSignal, WriterWatch,
 };
-pub use purge::{ExaminedFile, PurgeOutcome, PurgedVolume, Purger};
+pub use purge::{ExaminedFile, PurgeOutcome, PurgedVolume, Purger, STOP_PURGE_FILE};
 pub use purge_policy::{FreeSpaceMark, KeptReason, PurgePolicy};
 pub use purge_thread::{PurgeThread, TakeTurn};
 pub use queue::{

@@ -4,6 +4,8 @@ use crate::copy_candidate::{CopyNeed, copy_need};
 use crate::entry::{CopyFailure, FailureReason, TransferEntry};
 use crate::outlived::QueueRun;
 use crate::ports::{EndedCopy, OutgoingCopy, ResidencyPaths, StopSignal, WriterWatch};
+use crate::purge::Purger;
+use crate::purge_policy::KeptReason;
 use crate::queue::CopyOutcome;
 use crate::staging::{Staging, failed, remote_name, seconds_since_epoch};
 use rustix::io::Errno;
@@ -16,6 +18,8 @@ use storage::{COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, 
 pub(crate) struct Migration {
     pub(crate) staging: Arc<Staging>,
     pub(crate) paths: Arc<dyn ResidencyPaths>,
+    /// Removes files whose requests want that after the copy.
+    pub(crate) purger: Purger,
 }
 
 /// A file at the begin of its copy.
@@ -30,12 +34,15 @@ enum CopyDecision {
     Copy(FileAtBegin),
     /// It changes at the moment, for this reason.
     Changes(&'static str),
+    HasCopy,
     NotNeeded(&'static str),
 }
 
 /// The end of a copy, or the reason for which the entry ends without one.
 enum Migrated {
     Copied(u64),
+    /// It has one already.
+    HasCopy,
     NotNeeded(&'static str),
 }
 
@@ -52,6 +59,7 @@ impl Migration {
                 self.staging.report_failure(entry, begun, bytes, &outcome);
                 outcome
             }
+            Ok(Migrated::HasCopy) => self.remove(entry).unwrap_or(CopyOutcome::NotNeeded),
             Ok(Migrated::NotNeeded(reason)) => {
                 tracing::debug!(%path, reason, "a file is not migrated now");
                 CopyOutcome::NotNeeded
@@ -61,9 +69,32 @@ impl Migration {
                 let copying = copy.seconds();
                 tracing::info!(%path, bytes, copying, "migrated a file");
                 self.staging.events.copied(&copy);
-                CopyOutcome::Done
+                self.remove(entry).unwrap_or(CopyOutcome::Done)
             }
         }
+    }
+
+    /// Removes a file that has a copy from the disk, if its request wants that. A file that is used now is removed
+    /// by a later try, and the copy is not repeated then: `Some` is the outcome of this one.
+    fn remove(&self, entry: &TransferEntry) -> Option<CopyOutcome> {
+        if !entry.removes {
+            return None;
+        }
+        let path = entry.key.path.shown();
+        if self.purger.is_stopped() {
+            return Some(changed("it has a copy, and stays on disk as long as purges are stopped"));
+        }
+        match self.purger.release(&entry.key.path) {
+            Ok(bytes) => tracing::info!(%path, bytes, "removed a file from the disk after its copy"),
+            Err(
+                reason @ (KeptReason::InUse
+                | KeptReason::Changed
+                | KeptReason::CatalogFailed(_)
+                | KeptReason::Failed(_)),
+            ) => return Some(changed(&format!("it has a copy, and stays on disk now: {reason}"))),
+            Err(reason) => tracing::warn!(%path, %reason, "a file stays on disk after its copy"),
+        }
+        None
     }
 
     fn copy(
@@ -86,6 +117,7 @@ impl Migration {
         };
         let begun = match self.begin(entry, file.as_ref()).map_err(|error| failed("read the file", &error))? {
             CopyDecision::Copy(begun) => begun,
+            CopyDecision::HasCopy => return Ok(Migrated::HasCopy),
             // The number of tries must not begin again, as it does with a new entry.
             CopyDecision::Changes(reason) if entry.tries > 1 => return Err(changed(reason)),
             CopyDecision::Changes(reason) | CopyDecision::NotNeeded(reason) => {
@@ -125,7 +157,7 @@ impl Migration {
             CopyNeed::Now => {}
             CopyNeed::NotBefore(_) => return Ok(CopyDecision::Changes("it was changed a moment ago")),
             CopyNeed::Impossible => return Ok(CopyDecision::NotNeeded("it has no modification time")),
-            CopyNeed::Never => return Ok(CopyDecision::NotNeeded("it has a copy already")),
+            CopyNeed::Never => return Ok(CopyDecision::HasCopy),
         }
         let was_written = self.paths.watch_writers(&metadata);
         if self.paths.has_writer(&entry.key.path, &metadata) {

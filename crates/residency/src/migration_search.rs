@@ -164,6 +164,7 @@ impl SearchPass<'_> {
                     client: CLIENT.into(),
                     owner: MIGRATION_OWNER.into(),
                     request: None,
+                    removes: false,
                 });
             }
         }

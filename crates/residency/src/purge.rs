@@ -6,9 +6,9 @@
 use crate::empty_directories::remove_empty_directories;
 use crate::policy_program::{PolicyAnswer, PolicyProgram, PurgeQuestion};
 use crate::ports::{RemoteCatalog, ResidencyEvents, ResidencyPaths};
-use crate::purge_policy::{KeptReason, PurgeAttributes, PurgePolicy, is_out_of_hold, kept};
+use crate::purge_policy::{FreeSpaceMark, KeptReason, PurgeAttributes, PurgePolicy, is_out_of_hold, kept};
 use crate::purge_volume::VolumePurge;
-use crate::staging::seconds_since_epoch;
+use crate::staging::{Staging, seconds_since_epoch};
 use crate::sweep::rest_after;
 use crate::tree_walk::{TreeVisitor, walk_tree};
 use base::LogicalPath;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStringExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use storage::{
@@ -28,6 +28,9 @@ use storage::{
 /// `st_mode`: the type of a file, and that of a regular one.
 const TYPE_MASK: u32 = 0o170_000;
 const TYPE_FILE: u32 = 0o100_000;
+
+/// The file in the directory of transfers that stops purges, as it is named for XRootD's program.
+pub const STOP_PURGE_FILE: &str = "STOPPURGE";
 
 /// Maximum number of searches that remove files in the order in which they are found. Each one is for twice
 /// as many bytes as the one before, so the last one is for all.
@@ -123,6 +126,25 @@ pub struct Purger {
 }
 
 impl Purger {
+    /// Returns one that only removes files at once ([`Self::release`]). It has no policy.
+    pub(crate) fn for_releases(
+        staging: &Staging,
+        paths: &Arc<dyn ResidencyPaths>,
+        directory: &Path,
+    ) -> Self {
+        let nothing = FreeSpaceMark::Bytes(0);
+        Self {
+            backend: staging.backend.clone(),
+            paths: paths.clone(),
+            events: staging.events.clone(),
+            catalog: staging.catalog.clone(),
+            policy: PurgePolicy { low: nothing, high: nothing, hold: 0 },
+            stop_file: Some(directory.join(STOP_PURGE_FILE)),
+            program: None,
+            directory_hold: None,
+        }
+    }
+
     /// Reports whether the administrator has stopped purges. A file that cannot be looked up may exist.
     #[must_use]
     pub fn is_stopped(&self) -> bool {

@@ -83,6 +83,8 @@ pub struct Submission {
     pub owner: Arc<str>,
     /// The id by which the request can be cancelled, if it has one.
     pub request: Option<RequestId>,
+    /// See [`TransferEntry::removes`].
+    pub removes: bool,
 }
 
 /// The result of a submission.
@@ -138,12 +140,20 @@ pub enum QueueError<E> {
 #[derive(Clone, Debug)]
 pub struct TransferQueue {
     limits: QueueLimits,
-    /// The source and the owner of each running copy.
-    running: BTreeMap<EntryKey, (Arc<str>, Arc<str>)>,
+    running: BTreeMap<EntryKey, RunningCopy>,
     inward: Turns,
     outward: Turns,
     /// The failures of copies to mass storage.
     failures: FailurePause,
+}
+
+/// A copy that runs, as far as it decides about others and about its end.
+#[derive(Clone, Debug)]
+struct RunningCopy {
+    source: Arc<str>,
+    owner: Arc<str>,
+    /// It removes the file at its end.
+    removes: bool,
 }
 
 /// The turns of priorities, and of owners within a priority.
@@ -354,9 +364,9 @@ impl TransferQueue {
         outcome: CopyOutcome,
         now: u64,
     ) -> Result<Option<QueueAction>, QueueError<S::Error>> {
-        if self.running.remove(key).is_none() {
+        let Some(running) = self.running.remove(key) else {
             return Err(QueueError::NotRunning(key.path.text().into_owned()));
-        }
+        };
         if key.direction == TransferDirection::Out {
             self.failures.note(key, &outcome, now);
         }
@@ -370,6 +380,15 @@ impl TransferQueue {
             return Ok(Some(QueueAction::Finished(key.clone(), result)));
         };
         let result = match (outcome, &entry.state) {
+            // A request that joined meanwhile wants the file to be removed.
+            (CopyOutcome::Done | CopyOutcome::NotNeeded, EntryState::Active)
+                if entry.removes && !running.removes =>
+            {
+                entry.state = EntryState::Queued { ready: now };
+                entry.tries = entry.tries.saturating_sub(1);
+                store.put(&entry)?;
+                return Ok(None);
+            }
             (CopyOutcome::Done | CopyOutcome::NotNeeded, _) => Ok(()),
             (CopyOutcome::Stopped, EntryState::Active) => {
                 entry.state = EntryState::Queued { ready: now };
@@ -461,7 +480,8 @@ impl TransferQueue {
                 entry.state = EntryState::Active;
                 entry.tries = entry.tries.saturating_add(1);
                 store.put(&entry)?;
-                self.running.insert(entry.key.clone(), (entry.source.clone(), entry.owner.clone()));
+                let (source, owner, removes) = (entry.source.clone(), entry.owner.clone(), entry.removes);
+                self.running.insert(entry.key.clone(), RunningCopy { source, owner, removes });
                 actions.push(QueueAction::Start(Box::new(entry)));
             }
         }
@@ -520,9 +540,9 @@ impl TransferQueue {
     /// Returns the sources and the owners that use all of their slots.
     fn full(&self, direction: TransferDirection) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
         let (mut sources, mut owners) = (BTreeMap::new(), BTreeMap::new());
-        for (_, (source, owner)) in self.running.iter().filter(|(key, _)| key.direction == direction) {
-            *sources.entry(source).or_default() += 1;
-            *owners.entry(owner).or_default() += 1;
+        for (_, copy) in self.running.iter().filter(|(key, _)| key.direction == direction) {
+            *sources.entry(&copy.source).or_default() += 1;
+            *owners.entry(&copy.owner).or_default() += 1;
         }
         let full = |counts: BTreeMap<&Arc<str>, usize>, most: usize| {
             counts.into_iter().filter(|(_, count)| *count >= most).map(|(name, _)| name.clone()).collect()
@@ -545,6 +565,7 @@ fn no_place() -> CopyFailure {
 fn joined(mut entry: TransferEntry, submission: &Submission) -> TransferEntry {
     entry.priority = entry.priority.max(submission.priority);
     entry.is_anonymous |= submission.request.is_none();
+    entry.removes |= submission.removes;
     if entry.state == EntryState::Stopping {
         // The copy ends anyway, and is then queued again.
         entry.state = EntryState::Active;
@@ -563,6 +584,7 @@ fn new_entry(submission: &Submission, now: u64) -> TransferEntry {
         added: now,
         tries: 0,
         is_anonymous: submission.request.is_none(),
+        removes: submission.removes,
         state: EntryState::Queued { ready: now },
     }
 }

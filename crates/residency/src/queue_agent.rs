@@ -95,6 +95,7 @@ mod tests {
                     client: "test".into(),
                     owner: format!("test{number}").into(),
                     request: Some(RequestId(name.as_str().into())),
+                    removes: false,
                 };
                 assert_eq!(agent.submit(vec![submission]).unwrap(), None);
             }

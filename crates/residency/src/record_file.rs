@@ -46,7 +46,7 @@ pub(crate) struct TransferRecord {
 
 /// Parses the slot at a place in its file. `None` if it has no request for a file.
 pub(crate) fn parse_slot(slot: &[u8; SLOT_BYTES], place: u64) -> Result<Option<TransferRecord>, String> {
-    if slot[NAME.start] == 0 {
+    if slot.first() == Some(&0) {
         return Ok(None);
     }
     if number::<4>(slot, OWN_OFFSET).map(i32::from_ne_bytes).map(i64::from) != i64::try_from(place).ok() {
@@ -63,9 +63,9 @@ pub(crate) fn parse_slot(slot: &[u8; SLOT_BYTES], place: u64) -> Result<Option<T
     let name = name(slot).ok_or("the name has no end, or a part outside of it")?;
     let begin = offset(slot, PATH_OFFSET).ok_or("negative offset of the path")?;
     let path = name.get(begin..).ok_or("the offset of the path is outside of the name")?;
-    let text = |field: Range<usize>| String::from_utf8_lossy(until_end(&slot[field])).into_owned();
+    let text = |field: Range<usize>| String::from_utf8_lossy(until_end(field_of(slot, field))).into_owned();
     let added = number::<8>(slot, ADDED).map(i64::from_ne_bytes).unwrap_or_default();
-    let notify = until_end(&slot[NOTIFY]);
+    let notify = until_end(field_of(slot, NOTIFY));
     Ok(Some(TransferRecord {
         direction,
         removes,
@@ -81,12 +81,16 @@ pub(crate) fn parse_slot(slot: &[u8; SLOT_BYTES], place: u64) -> Result<Option<T
 
 /// Returns the name without opaque data: a path, or a URL.
 fn name(slot: &[u8; SLOT_BYTES]) -> Option<&[u8]> {
-    let field = &slot[NAME];
+    let field = field_of(slot, NAME);
     match offset(slot, OPAQUE_OFFSET)? {
         0 => field.contains(&0).then(|| until_end(field)),
         // A separator comes before opaque data: a zero, or a question mark.
         opaque => field.get(..opaque - 1).map(until_end),
     }
+}
+
+fn field_of(slot: &[u8; SLOT_BYTES], field: Range<usize>) -> &[u8] {
+    slot.get(field).unwrap_or_default()
 }
 
 fn offset(slot: &[u8], at: usize) -> Option<usize> {

@@ -257,8 +257,8 @@ impl RecordImport<'_> {
             let url = String::from_utf8_lossy(&url).into_owned();
             return Err(format!("{url:?} is not the name of the file behind oss.remoteroot"));
         }
-        if removes {
-            return Err(format!("{shown:?} is to be removed after its copy, which is not supported"));
+        if removes && !residency.purge {
+            return Err(format!("{shown:?} is to be removed after its copy, and is not on an export with purge"));
         }
         let owner: Arc<str> = client.into();
         let submission = Submission {
@@ -268,6 +268,7 @@ impl RecordImport<'_> {
             client: owner.clone(),
             owner,
             request: (!id.is_empty()).then(|| RequestId(id.into())),
+            removes,
         };
         Ok((submission, added.min(self.now), notifies))
     }
@@ -352,7 +353,8 @@ mod tests {
 
         fn of(&self, path: &LogicalPath) -> PathResidency {
             let is_stored = path.as_bytes().starts_with(b"/store/");
-            PathResidency { stage: is_stored, migrate: is_stored, purge: false }
+            let is_purged = path.as_bytes().ends_with(b".old");
+            PathResidency { stage: is_stored, migrate: is_stored, purge: is_purged }
         }
     }
 
@@ -431,10 +433,11 @@ mod tests {
         let mut site = Site::new("once");
         site.write("pstgQ.1", &[(b'+', b"/store/s1"), (b'+', b""), (b'+', b"/store/s2")]);
         site.write("getfQ.0", &[(b'<', b"/store/s1")]);
-        site.write("migrQ.0", &[(b'&', b"/store/m1"), (b'&', b"\0store/m2")]);
+        site.write("migrQ.0", &[(b'&', b"/store/m1"), (b'&', b"\0store/m2"), (b'^', b"/store/m3.old")]);
         site.write("putfQ.2", &[]);
         site.run();
-        assert_eq!(site.paths(), ["/store/s1", "/store/s2", "/store/m1"]);
+        assert_eq!(site.paths(), ["/store/s1", "/store/s2", "/store/m1", "/store/m3.old"]);
+        assert_eq!(site.entries().iter().map(|entry| entry.removes).collect::<Vec<_>>(), [false, false, false, true]);
         let first = &site.entries()[0];
         assert_eq!((&*first.id, &*first.client, &*first.source), ("ID1", "me.1:2@h", "far"));
         assert_eq!((first.priority, first.added), (Priority::new(1), 1_795_969_056));
@@ -474,7 +477,7 @@ mod tests {
     fn what_cannot_be_read_is_kept() {
         let mut site = Site::new("kept");
         let files = site.files();
-        site.write("pstgQ.0", &[(b'+', b"/store/s1"), (b'+', b"relative"), (b'+', b"/other/s2")]);
+        site.write("pstgQ.0", &[(b'+', b"/store/s1"), (b'+', b"relative"), (b'+', b"/other/s2"), (b'^', b"/store/m1")]);
         std::fs::write(files.join("pstgQ.1"), [b'x'; 3 * SLOT_BYTES + 7]).unwrap();
         std::fs::write(files.join("pstgQ.2"), b"short").unwrap();
         std::os::unix::fs::symlink("pstgQ.0", files.join("migrQ.0")).unwrap();
@@ -512,6 +515,7 @@ mod tests {
             client: "u".into(),
             owner: "u".into(),
             request: None,
+            removes: false,
         };
         site.queue.submit(&mut site.store, &submission, 1_900_000_000).unwrap();
         site.run();

@@ -9,6 +9,7 @@ use crate::migration::Migration;
 use crate::migration_search::{MigrationSchedule, MigrationSearch};
 use crate::outlived::QueueRun;
 use crate::ports::ResidencyPaths;
+use crate::purge::Purger;
 use crate::queue::{QueueLimits, Submission, TransferQueue};
 use crate::queue_thread::{Command, QueueThread};
 use crate::queue_wake;
@@ -136,7 +137,8 @@ impl Residency {
         let backend = staging.backend.clone();
         let (commands, inbox) = channel();
         let staging = Arc::new(staging);
-        let copies = Migration { staging: staging.clone(), paths: paths.clone() };
+        let purger = Purger::for_releases(&staging, &paths, &directory);
+        let copies = Migration { staging: staging.clone(), paths: paths.clone(), purger };
         let parts = (limits, (staging, copies), run.clone());
         let thread = QueueThread::recovered(store, parts, clock, (commands.clone(), inbox), lock)?;
         let work = move || thread.run();

@@ -9,7 +9,7 @@ use rusqlite::types::{FromSql, ToSql, ToSqlOutput};
 use std::sync::Arc;
 
 /// The columns of an entry, in the order in which [`entry_of`] reads them.
-pub(crate) const COLUMNS: &str = "direction, path, priority, source, client, added, tries, anonymous, state, time, reason, text, number, id, owner";
+pub(crate) const COLUMNS: &str = "direction, path, priority, source, client, added, tries, anonymous, state, time, reason, text, number, id, owner, removes";
 
 /// A row that no version of this program up to this one writes.
 pub(crate) struct UnreadableRow {
@@ -81,6 +81,7 @@ pub(crate) fn entry_of(row: &Row<'_>) -> Result<(i64, TransferEntry), Unreadable
             added: time(row, 5)?,
             tries: value(row, 6)?,
             is_anonymous: value(row, 7)?,
+            removes: value(row, 15)?,
             state: state_of(row)?,
         })
     };

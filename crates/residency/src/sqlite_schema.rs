@@ -4,7 +4,7 @@ use rusqlite::{Connection, ErrorCode};
 use std::time::{Duration, Instant};
 
 /// The version of the tables, which the database stores as `user_version`.
-pub(crate) const VERSION: i64 = 2;
+pub(crate) const VERSION: i64 = 3;
 
 /// The time for which a command waits for another process that writes, such as a tool.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -98,6 +98,12 @@ CREATE TABLE unreadable_entries (
 );
 ";
 
+/// Version 3: whether a file is removed from the disk after its copy.
+const UPGRADE_2: &str = "
+ALTER TABLE entries ADD COLUMN removes INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE unreadable_entries ADD COLUMN removes INTEGER NOT NULL DEFAULT 0;
+";
+
 /// An index for [`crate::SqliteStore::failed_migrations`], also in databases of an earlier start.
 const FAILED_MIGRATIONS: &str =
     "CREATE INDEX IF NOT EXISTS failed_migrations ON entries (number) WHERE state = 3 AND direction = 1;";
@@ -125,8 +131,9 @@ pub(crate) fn prepare(connection: &Connection) -> Result<i64, rusqlite::Error> {
     let version = || connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
     connection.execute_batch("BEGIN IMMEDIATE")?;
     let changes = match version()? {
-        0 => format!("{TABLES} {UPGRADE_1}"),
-        1 => UPGRADE_1.to_owned(),
+        0 => format!("{TABLES} {UPGRADE_1} {UPGRADE_2}"),
+        1 => format!("{UPGRADE_1} {UPGRADE_2}"),
+        2 => UPGRADE_2.to_owned(),
         VERSION => String::new(),
         newer => {
             connection.execute_batch("ROLLBACK")?;

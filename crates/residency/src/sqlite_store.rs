@@ -263,7 +263,7 @@ impl SqliteStore {
         let UnreadableRow { number, why } = row;
         let text = format!("the queue has an unreadable row: {why}");
         let columns = "number, direction, path, priority, source, id, client, added, tries, anonymous, state,
-            time, reason, text, owner";
+            time, reason, text, owner, removes";
         let keep = format!(
             "INSERT INTO unreadable_entries ({columns}, why) SELECT {columns}, ? FROM entries WHERE number = ?"
         );
@@ -374,13 +374,13 @@ impl EntryStore for SqliteStore {
     fn put(&mut self, entry: &TransferEntry) -> Result<(), StoreError> {
         let (state, time, reason, text) = state_columns(&entry.state);
         let sql = "INSERT INTO entries (direction, path, priority, source, client, added, tries, anonymous,
-                state, time, reason, text, id, owner)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                state, time, reason, text, id, owner, removes)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
             ON CONFLICT (direction, path) DO UPDATE SET priority = excluded.priority, source = excluded.source,
                 client = excluded.client, added = excluded.added, tries = excluded.tries,
                 anonymous = excluded.anonymous, state = excluded.state, time = excluded.time,
                 reason = excluded.reason, text = excluded.text, id = excluded.id,
-                owner = excluded.owner";
+                owner = excluded.owner, removes = excluded.removes";
         let values = params![
             entry.key.direction,
             entry.key.path.as_bytes(),
@@ -395,7 +395,8 @@ impl EntryStore for SqliteStore {
             reason,
             text,
             &*entry.id,
-            &*entry.owner
+            &*entry.owner,
+            entry.removes
         ];
         self.execute(sql, values).map(drop)
     }

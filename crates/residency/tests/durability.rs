@@ -254,11 +254,11 @@ fn a_queue_of_a_later_version_and_one_that_is_no_database_are_refused() {
     drop(SqliteStore::open(&place(&directory.0)).unwrap());
     let file = directory.0.join("queue.sqlite");
     let connection = rusqlite::Connection::open(&file).unwrap();
-    connection.pragma_update(None, "user_version", 3).unwrap();
+    connection.pragma_update(None, "user_version", 4).unwrap();
     drop(connection);
     assert!(matches!(
         SqliteStore::open(&place(&directory.0)),
-        Err(StoreOpenError::Version { version: 3, .. })
+        Err(StoreOpenError::Version { version: 4, .. })
     ));
     std::fs::write(&file, [b'x'; 4096]).unwrap();
     let Err(error) = SqliteStore::open(&place(&directory.0)) else { panic!("it is no database") };
@@ -413,7 +413,7 @@ fn a_queue_of_the_first_version_is_upgraded() {
         .execute_batch(
             "DROP TABLE owners; DROP TABLE totals; DROP TABLE failed_files; DROP TABLE unreadable_entries;
              DROP TRIGGER entry_added; DROP TRIGGER entry_removed; DROP TRIGGER entry_ended; DROP TRIGGER entry_begun; DROP INDEX ready_entries;
-             ALTER TABLE entries DROP COLUMN owner;
+             ALTER TABLE entries DROP COLUMN owner; ALTER TABLE entries DROP COLUMN removes;
              CREATE INDEX ready_entries ON entries (direction, priority, source, time, number) WHERE state = 0;
              INSERT INTO entries VALUES (1, 0, X'2f663030', 1, 's', 'r1', 'u.1:2@h', 5, 0, 0, 0, 5, NULL, NULL);
              PRAGMA user_version = 1",

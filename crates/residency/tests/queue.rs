@@ -363,3 +363,27 @@ fn files_that_mass_storage_refuses_do_not_keep_others_for_long() {
     }
     assert!(tries < 3 * 248 && now < 3 * 248 * 5, "{tries} tries in {now} s");
 }
+
+/// A file leaves the disk if any request wants that, also if it joins while the copy runs.
+#[test]
+fn a_request_for_a_removal_after_the_copy_joins_one_without() {
+    let (mut store, mut queue) = (MemoryStore::default(), TransferQueue::new(LIMITS));
+    let removing = residency::Submission { removes: true, ..submission(8, 0, Some(1)) };
+    queue.submit(&mut store, &submission(8, 0, None), 1).unwrap();
+    let actions = queue.start_ready(&mut store, 1).unwrap();
+    assert!(matches!(&actions[..], [QueueAction::Start(entry)] if !entry.removes), "{actions:?}");
+    assert_eq!(queue.submit(&mut store, &removing, 2).unwrap(), SubmissionOutcome::Joined);
+    assert_eq!(queue.finish(&mut store, &key(8), CopyOutcome::Done, 3).unwrap(), None);
+    let actions = queue.start_ready(&mut store, 3).unwrap();
+    let [QueueAction::Start(entry)] = &actions[..] else { panic!("{actions:?}") };
+    assert!(entry.removes && entry.tries == 1, "{entry:?}");
+    let end = queue.finish(&mut store, &key(8), CopyOutcome::NotNeeded, 4).unwrap();
+    assert_eq!(end, Some(QueueAction::Finished(key(8), Ok(()))));
+    assert_eq!(store.entries().count(), 0);
+    // A cancel ends a request of this kind like any other.
+    queue.submit(&mut store, &removing, 5).unwrap();
+    queue.start_ready(&mut store, 5).unwrap();
+    queue.cancel(&mut store, &id(1)).unwrap();
+    assert!(queue.finish(&mut store, &key(8), CopyOutcome::Done, 6).unwrap().is_some());
+    assert_eq!(store.entries().count(), 0);
+}

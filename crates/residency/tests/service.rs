@@ -187,6 +187,7 @@ fn submission(path: &str, request: Option<&str>) -> Submission {
         client: "u.1:2@h".into(),
         owner: "u".into(),
         request: request.map(id),
+        removes: false,
     }
 }
 

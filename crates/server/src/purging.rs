@@ -9,14 +9,11 @@ use base::Supervisor;
 use config::{Effective, FreeSpaceLimit};
 use logical::Logical;
 use residency::{
-    FreeSpaceMark, PolicyProgram, PurgePolicy, PurgeThread, PurgeTurn, Purger, ServerClaim, SharedWork,
+    FreeSpaceMark, PolicyProgram, PurgePolicy, PurgeThread, PurgeTurn, Purger, STOP_PURGE_FILE, ServerClaim, SharedWork,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vfs::FileSystem;
-
-/// The file that stops purges, as it is named for XRootD's program.
-pub(crate) const STOP_FILE: &str = "STOPPURGE";
 
 /// What a server does between its disk and mass storage.
 #[derive(Clone)]
@@ -96,7 +93,7 @@ fn purge(
         paths: Arc::new(Exports(Arc::downgrade(logical))),
         events: Arc::new(FileEvents::new(logical, monitor)),
         catalog: remote_catalog(effective)?,
-        stop_file: Some(effective.transfer_directory().join(STOP_FILE)),
+        stop_file: Some(effective.transfer_directory().join(STOP_PURGE_FILE)),
         policy,
         program: policy_program(effective).map_err(StartError::Residency)?,
         directory_hold: effective.residency.purge_directories.value,

@@ -315,6 +315,7 @@ impl QueueStager {
             client: request.client,
             owner: request.owner,
             request: id.cloned(),
+            removes: false,
         }
     }
 }

@@ -87,6 +87,7 @@ impl TransferMonitor {
         };
         let kind = match copy.entry.key.direction {
             TransferDirection::In => TransferKind::Stage,
+            TransferDirection::Out if copy.entry.removes => TransferKind::MigrateAndRemove,
             TransferDirection::Out => TransferKind::Migrate,
         };
         self.send(Record::Transfer(TransferFigures {

@@ -93,7 +93,7 @@ impl fmt::Display for RecordDestination {
                 write!(f, "{name} ")?;
             }
         }
-        self.address.fmt(f)
+        write!(f, "{}", self.address)
     }
 }
 

@@ -93,6 +93,7 @@ pub(crate) fn submission(file: u8, priority: u8, request: Option<u8>) -> Submiss
         client: "u.1:2@h".into(),
         owner: owner(file).into(),
         request: request.map(id),
+        removes: false,
     }
 }
 

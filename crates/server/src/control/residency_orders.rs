@@ -136,6 +136,7 @@ fn order_transfer(
         client: ADMINISTRATOR.into(),
         owner: ADMINISTRATOR.into(),
         request: None,
+        removes: false,
     };
     let reply = move |result: Result<(), StageError>| {
         let response = match result {

@@ -170,6 +170,7 @@ pub(crate) fn entry_value(entry: &TransferEntry, name: &str) -> String {
         "note" => "-".to_owned(),
         "op" => match entry.key.direction {
             TransferDirection::In => "+".to_owned(),
+            TransferDirection::Out if entry.removes => "^".to_owned(),
             TransferDirection::Out => "&".to_owned(),
         },
         "prty" => entry.priority.number().to_string(),

@@ -1,7 +1,8 @@
 //! [`TransferAgent`]: requests of other programs, line by line, into the durable queue (`frm_xfragent`).
 //!
 //! ```text
-//! OP[CLIENT] ID NOTIFY|- PRIORITY MODE PATH[?OPAQUE] [PATH...]     OP: + < from mass storage, & > to it
+//! OP[CLIENT] ID NOTIFY|- PRIORITY MODE PATH[?OPAQUE] [PATH...]     OP: + < from mass storage, & > to it,
+//!                                                                      ^ = to it, then removed from the disk
 //! - ID    ~ ID                                                     cancel
 //! ?[OPS] [VARIABLES]                                               list
 //! ![OPS]                                                           read the queue now
@@ -71,11 +72,9 @@ impl TransferAgent {
     pub fn line(&mut self, line: &[u8], output: &mut dyn AgentOutput) {
         let Some((op, rest)) = line.trim_ascii().split_first() else { return };
         let handled = match op {
-            b'+' | b'<' => self.request(TransferDirection::In, rest, output),
-            b'&' | b'>' => self.request(TransferDirection::Out, rest, output),
-            b'^' | b'=' => {
-                Err("removal after the copy is not supported: a purge removes files (&, >)".to_owned())
-            }
+            b'+' | b'<' => self.request((TransferDirection::In, false), rest, output),
+            b'&' | b'>' => self.request((TransferDirection::Out, false), rest, output),
+            b'^' | b'=' => self.request((TransferDirection::Out, true), rest, output),
             b'-' | b'~' => self.cancel(rest),
             b'?' => self.list(rest, output),
             b'!' => {
@@ -91,14 +90,14 @@ impl TransferAgent {
 
     fn request(
         &mut self,
-        direction: TransferDirection,
+        (direction, removes): (TransferDirection, bool),
         rest: &[u8],
         output: &mut dyn AgentOutput,
     ) -> Result<(), String> {
         let request = parse(direction, rest)?;
         let id = RequestId(request.id.into());
         let submission = |path: &&[u8]| {
-            let path = self.path(direction, path)?;
+            let path = self.path((direction, removes), path)?;
             Ok(Submission {
                 key: EntryKey { direction, path },
                 priority: request.priority,
@@ -106,6 +105,7 @@ impl TransferAgent {
                 client: request.client.into(),
                 owner: request.client.into(),
                 request: Some(id.clone()),
+                removes,
             })
         };
         let submissions: Result<Vec<_>, String> = request.paths.iter().map(submission).collect();
@@ -125,7 +125,11 @@ impl TransferAgent {
     }
 
     /// Returns the path of a request, after a check that it is transferred at all.
-    fn path(&self, direction: TransferDirection, word: &[u8]) -> Result<LogicalPath, String> {
+    fn path(
+        &self,
+        (direction, removes): (TransferDirection, bool),
+        word: &[u8],
+    ) -> Result<LogicalPath, String> {
         let shown = String::from_utf8_lossy(word);
         let path = word.split(|byte| *byte == b'?').next().unwrap_or_default();
         let path = LogicalPath::parse(path).map_err(|_| format!("{shown} is not an absolute path"))?;
@@ -137,6 +141,7 @@ impl TransferAgent {
             TransferDirection::Out if !residency.migrate => {
                 Err(format!("{shown} is not on an export with mig"))
             }
+            _ if removes && !residency.purge => Err(format!("{shown} is not on an export with purge")),
             _ => Ok(path),
         }
     }

@@ -3,14 +3,14 @@
 use super::configured_paths::{ConfiguredPaths, DaemonEvents};
 use super::{DaemonEnd, DaemonParts, open_tree};
 use crate::error::StartError;
-use crate::purging::{STOP_FILE, policy_program, purge_policy, turn};
+use crate::purging::{policy_program, purge_policy, turn};
 use crate::residency::remote_catalog;
 use crate::transfer_monitor::TransferMonitor;
 use base::LogicalPath;
 use config::Effective;
 use residency::{
     DaemonClaim, ExaminedFile, FreeSpaceMark, PurgePolicy, PurgeThread, PurgeTurn, Purger,
-    ResidencyPaths as _,
+    ResidencyPaths as _, STOP_PURGE_FILE,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ fn purger(effective: &Effective, options: &PurgeOptions) -> Result<Purger, Start
         backend: Arc::new(open_tree(effective)?),
         events: Arc::new(DaemonEvents(TransferMonitor::start(effective)?)),
         catalog: remote_catalog(effective)?,
-        stop_file: Some(effective.transfer_directory().join(STOP_FILE)),
+        stop_file: Some(effective.transfer_directory().join(STOP_PURGE_FILE)),
         policy: policy(effective, options.order)?,
         program: policy_program(effective).map_err(StartError::Residency)?,
         directory_hold: effective.residency.purge_directories.value,
@@ -202,7 +202,7 @@ fn purge_once(purger: &Purger, _turn: PurgeTurn) {
     tracing::info!("Purge cycle started.");
     let outcome = purger.purge();
     if outcome.is_stopped {
-        tracing::warn!("nothing is purged any more, because the file {STOP_FILE} exists");
+        tracing::warn!("nothing is purged any more, because the file {STOP_PURGE_FILE} exists");
     }
     for export in &outcome.short {
         tracing::warn!(export = %export.shown(), "the file system has too little free space, and no further file may be purged");
