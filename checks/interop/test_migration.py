@@ -7,6 +7,7 @@ import os
 import signal
 import sqlite3
 import struct
+import subprocess
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 import peers
 import tapes
+from test_purge import residency
 from tools import scalla, wait_until, xrdcp, xrdfs
 
 # Copies $1 to $2. Before, it waits as long as there is a file `hold` beside it.
@@ -248,3 +250,38 @@ def test_a_rename_on_a_path_that_only_stages_resets_the_copy(tape, begin, tmp_pa
     assert is_migrated(server, "old")
     xrdfs(server, "mv", "/old", "/new").ok()
     assert copied(server, "new") == 1
+
+
+def test_files_that_local_programs_renamed_or_copied_get_a_copy_under_their_name(begin, tape):
+    settings = (
+        f"oss.remoteroot {tape.files}\nfrm.xfr.copycmd out {tape.directory}/copy $SRC $DST\n"
+        "frm.xfr.migr.idlehold 0\nfrm.xfr.migr.waittime 1s\nfrm.purge.policy * 1 2 hold 0\n"
+    )
+    server = begin(peers.Linked(settings=settings, export="/ mig purge"))
+    for name in ("kept", "old", "linked", "real"):
+        path = server.tree / name
+        path.write_bytes(name.encode() * 100)
+        peers.give(path)
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    wait_until(lambda: all(tape.content(name) for name in ("kept", "old", "linked", "real")))
+    wait_until(lambda: all(copied(server, name) == 1_000_000_000 for name in ("kept", "old", "linked", "real")))
+    # XRootD's programs leave no record, and a file with two names would be copied again and again.
+    os.removexattr(server.tree / "real", "user.scalla.copied")
+    os.rename(server.tree / "real", server.tree / "moved")
+    os.link(server.tree / "linked", server.tree / "second")
+    runs = len(tape.runs())
+    os.rename(server.tree / "old", server.tree / "new")
+    subprocess.run(["cp", "-a", server.tree / "kept", server.tree / "copied"], check=True, timeout=60)
+    peers.give(server.tree / "copied")
+    wait_until(lambda: tape.content("new") == b"old" * 100 and tape.content("copied") == b"kept" * 100)
+    # Two searches later, there was no other copy.
+    (server.tree / "last").write_bytes(b"l")
+    peers.give(server.tree / "last")
+    wait_until(lambda: tape.content("last") == b"l")
+    (server.tree / "end").write_bytes(b"e")
+    peers.give(server.tree / "end")
+    wait_until(lambda: tape.content("end") == b"e")
+    again = sorted(Path(run.split()[-1]).name for run in tape.runs()[runs:])
+    assert again == ["copied", "end", "last", "new"]
+    for name in ("new", "copied"):
+        wait_until(lambda: residency(server, "release", f"/{name}").status == 0)  # noqa: B023

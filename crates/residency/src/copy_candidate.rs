@@ -1,7 +1,11 @@
 //! Decides whether a file needs a copy in mass storage.
 
 use crate::staging::SETTLED_SECONDS;
-use storage::{CopyTime, Metadata};
+use base::LogicalPath;
+use storage::{CopyRecord, CopyTime, Metadata};
+
+/// The begin of records in the form that this version knows.
+const RECORD_VERSION: &[u8] = b"1 ";
 
 /// `st_mode`: the type of a file, that of a regular file, and the mark of an unfinished one.
 const TYPE_MASK: u32 = 0o170_000;
@@ -51,9 +55,42 @@ pub(crate) fn copy_need(attribute: Option<&[u8]>, metadata: &Metadata, now: i64,
     if now < ready { CopyNeed::NotBefore(ready) } else { CopyNeed::Now }
 }
 
+/// Reports whether the record of a copy is that of another file: a local program has renamed this one or copied it
+/// with its attributes, or a backup was restored. Then mass storage may not have it under its name. A file
+/// without a record, or with one of a later version, is that of another program.
+pub(crate) fn has_foreign_record(record: Option<&[u8]>, path: &LogicalPath, metadata: &Metadata) -> bool {
+    let record = record.filter(|record| record.starts_with(RECORD_VERSION));
+    record.is_some_and(|record| record != CopyRecord::new(path, metadata).encode())
+}
+
+/// Returns the need of a file with a foreign record. The arguments are those of [`copy_need`].
+pub(crate) fn need_of_foreign(metadata: &Metadata, now: i64, idle: i64) -> CopyNeed {
+    copy_need(Some(&CopyTime::NEVER.encode()), metadata, now, idle)
+}
+
 #[cfg(test)]
+#[allow(clippy::unwrap_used)] // a panic is the failure of a test
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_is_that_of_one_file() {
+        let path = |text: &str| LogicalPath::parse(text.as_bytes()).unwrap();
+        let file = metadata(0o100_644, 1000);
+        let record = CopyRecord::new(&path("/f"), &file);
+        let is_foreign = |name: &str, file: &Metadata| {
+            has_foreign_record(Some(record.encode()), &path(name), file)
+        };
+        assert!(!is_foreign("/f", &file));
+        assert!(is_foreign("/g", &file), "it was renamed");
+        assert!(is_foreign("/f", &Metadata { inode: 9, ..file }), "it was copied");
+        assert!(is_foreign("/f", &Metadata { modified_nanoseconds: 9, ..file }), "it was changed");
+        for other in [None, Some(&b"2 later"[..]), Some(b"")] {
+            assert!(!has_foreign_record(other, &path("/f"), &file));
+        }
+        assert_eq!(need_of_foreign(&file, 9999, 0), CopyNeed::Now);
+        assert_eq!(need_of_foreign(&file, 1001, 0), CopyNeed::NotBefore(1002));
+    }
 
     fn metadata(mode: u32, modified: i64) -> Metadata {
         Metadata {

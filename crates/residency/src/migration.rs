@@ -1,6 +1,6 @@
 //! Copies one file to mass storage, and records that it has a copy there.
 
-use crate::copy_candidate::{CopyNeed, copy_need};
+use crate::copy_candidate::{CopyNeed, copy_need, has_foreign_record, need_of_foreign};
 use crate::entry::{CopyFailure, FailureReason, TransferEntry};
 use crate::outlived::QueueRun;
 use crate::ports::{EndedCopy, OutgoingCopy, ResidencyPaths, StopSignal, WriterWatch};
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
 use std::time::SystemTime;
-use storage::{COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, FileVersion, HeldFile};
+use storage::{COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, FileVersion, HeldFile, Metadata};
 
 /// Copies files to mass storage.
 pub(crate) struct Migration {
@@ -153,7 +153,14 @@ impl Migration {
     fn begin(&self, entry: &TransferEntry, file: &dyn HeldFile) -> io::Result<CopyDecision> {
         let metadata = file.stat()?;
         let attribute = file.attribute(COPY_TIME_ATTRIBUTE)?;
-        match copy_need(attribute.as_deref(), &metadata, seconds_since_epoch(), 0) {
+        let now = seconds_since_epoch();
+        let need = match copy_need(attribute.as_deref(), &metadata, now, 0) {
+            CopyNeed::Never if self.has_foreign_copy(entry, file, attribute.as_deref(), &metadata)? => {
+                need_of_foreign(&metadata, now, 0)
+            }
+            need => need,
+        };
+        match need {
             CopyNeed::Now => {}
             CopyNeed::NotBefore(_) => return Ok(CopyDecision::Changes("it was changed a moment ago")),
             CopyNeed::Impossible => return Ok(CopyDecision::NotNeeded("it has no modification time")),
@@ -168,6 +175,24 @@ impl Migration {
         let version = file.version()?;
         file.sync()?;
         Ok(CopyDecision::Copy(FileAtBegin { version, was_written }))
+    }
+
+    /// Reports whether a file with a copy is one that a local program has renamed or copied with its attributes.
+    fn has_foreign_copy(
+        &self,
+        entry: &TransferEntry,
+        file: &dyn HeldFile,
+        attribute: Option<&[u8]>,
+        metadata: &Metadata,
+    ) -> io::Result<bool> {
+        let copied = attribute.and_then(CopyTime::decode);
+        if !copied.is_some_and(|copied| copied.has_copy(metadata.modified))
+            || !self.paths.of(&entry.key.path).purge
+        {
+            return Ok(false);
+        }
+        let record = file.attribute(COPY_RECORD_ATTRIBUTE)?;
+        Ok(has_foreign_record(record.as_deref(), &entry.key.path, metadata))
     }
 
     /// Checks the size of the copy, if there is a program that knows it.

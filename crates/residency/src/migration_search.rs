@@ -4,7 +4,7 @@
 //! are not idle yet. The queue holds a bounded number of files to be migrated, and the search waits
 //! while it is full. So the memory and the database do not grow with the number of files.
 
-use crate::copy_candidate::{CopyNeed, copy_need};
+use crate::copy_candidate::{CopyNeed, copy_need, has_foreign_record};
 use crate::entry::{EntryKey, Priority, TransferDirection};
 use crate::ports::ResidencyPaths;
 use crate::queue::Submission;
@@ -18,7 +18,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
-use storage::{Backend, COPY_TIME_ATTRIBUTE, DirectoryStream, Metadata, RawEntry, TransferStorage};
+use storage::{
+    Backend, COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyTime, DirectoryStream, Metadata, RawEntry,
+    TransferStorage,
+};
 
 /// The owner of migrations in the queue. It is not the name of a user or host.
 pub(crate) const MIGRATION_OWNER: &str = "(migration)";
@@ -139,6 +142,28 @@ struct SearchPass<'a> {
 }
 
 impl SearchPass<'_> {
+    /// Returns the need of a file. On exports that are purged, one that a local program has renamed or copied needs a
+    /// copy under its name, because it would stay for ever otherwise.
+    fn need(
+        &self,
+        (path, metadata): (&LogicalPath, &Metadata),
+        attribute: Option<&[u8]>,
+        record: impl FnOnce() -> Option<Vec<u8>>,
+    ) -> CopyNeed {
+        let need = self.search.need(path, attribute, metadata, self.now);
+        let is_foreign = need == CopyNeed::Never
+            && attribute.and_then(CopyTime::decode).is_some_and(|copied| copied.has_copy(metadata.modified))
+            && self.search.paths.of(path).purge
+            && has_foreign_record(record().as_deref(), path, metadata)
+            // One with several names would need a copy under another of them after each search, and on some file systems
+            // the numbers of all files are different after each start.
+            && self.transfers.claim_unused(path).is_ok();
+        match is_foreign {
+            true => self.search.need(path, Some(&CopyTime::NEVER.encode()), metadata, self.now),
+            false => need,
+        }
+    }
+
     fn handle(&mut self, path: &LogicalPath, need: CopyNeed) {
         match need {
             CopyNeed::Never => {}
@@ -212,7 +237,9 @@ impl SearchPass<'_> {
     fn look_again(&mut self, path: &LogicalPath) {
         let Ok(file) = self.transfers.hold(path) else { return };
         if let (Ok(metadata), Ok(attribute)) = (file.stat(), file.attribute(COPY_TIME_ATTRIBUTE)) {
-            let need = self.search.need(path, attribute.as_deref(), &metadata, seconds_since_epoch());
+            self.now = seconds_since_epoch();
+            let record = || file.attribute(COPY_RECORD_ATTRIBUTE).ok().flatten();
+            let need = self.need((path, &metadata), attribute.as_deref(), record);
             self.handle(path, need);
         }
     }
@@ -231,7 +258,10 @@ impl TreeVisitor for SearchPass<'_> {
     fn file(&mut self, path: &LogicalPath, entry: &RawEntry, stream: &dyn DirectoryStream) {
         let Ok(metadata) = stream.stat(&entry.name) else { return };
         let need = match stream.attribute(&entry.name, COPY_TIME_ATTRIBUTE) {
-            Ok(attribute) => self.search.need(path, attribute.as_deref(), &metadata, self.now),
+            Ok(attribute) => {
+                let record = || stream.attribute(&entry.name, COPY_RECORD_ATTRIBUTE).ok().flatten();
+                self.need((path, &metadata), attribute.as_deref(), record)
+            }
             Err(error) if storage::is_missing(&error) => return,
             // It is one that cannot be migrated only if it is a file that could be.
             Err(_) => match self.search.need(path, None, &metadata, self.now) {
