@@ -223,6 +223,22 @@ def test_an_administrator_stages_and_releases_files(tape, purged, tmp_path):  # 
     assert refused.status == 1 and "not on an export with mig" in json.loads(refused.out)[0]["error"]
 
 
+def test_an_administrator_waits_for_transfers(tape, purged):  # noqa: F811
+    server = purged(f"{ALL} hold 1d")
+    tape.put("file", data(1000))
+    done = residency(server, "stage", "--wait", "/file", "/missing")
+    assert done.status == 1 and "is on disk  /file\n" in done.out and names(server.tree) == ["file"]
+    assert "/missing: no such file in mass storage" in done.err
+    # It is on disk, so nothing is waited for.
+    (answer,) = json.loads(residency(server, "--json", "stage", "--wait", "/file").ok().out)
+    assert (answer["path"], answer["state"]) == ("/file", "done")
+    tape.put("held", data(1000))
+    with tape.flag("hold"):
+        late = residency(server, "stage", "--wait", "--timeout", "1s", "/held")
+        assert late.status == 1 and "/held: it has not ended within the time limit" in late.err
+    wait_until(lambda: names(server.tree) == ["file", "held"])
+
+
 def test_an_administrator_repeats_a_transfer_that_failed(tape, purged):  # noqa: F811
     server = purged(f"{ALL} hold 1d")
     assert xrdfs(server, "cat", "/file").status != 0

@@ -1,5 +1,7 @@
 //! `scalla residency`: the queue, transfers, purges and pins of a running server.
 
+mod transfer_wait;
+
 use crate::admin::{ServerSelector, escaped, files};
 use crate::exit_status::FAILED;
 use crate::files::format::human;
@@ -13,6 +15,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use transfer_wait::TransferWait;
 
 /// Show and control which files of a running server are on disk beside mass storage.
 #[derive(clap::Args, Debug)]
@@ -33,17 +36,9 @@ enum ResidencySubcommand {
     /// List the transfers from and to mass storage, in the order of their addition.
     Queue,
     /// Bring files from mass storage to the disk, even if that failed a short time ago.
-    Stage {
-        /// Logical paths.
-        #[arg(required = true)]
-        paths: Vec<OsString>,
-    },
+    Stage(TransferArguments),
     /// Copy files to mass storage that it does not have in this version.
-    Migrate {
-        /// Logical paths.
-        #[arg(required = true)]
-        paths: Vec<OsString>,
-    },
+    Migrate(TransferArguments),
     /// Remove files from the disk that mass storage has, also if they were used a short time ago.
     Release {
         /// Logical paths.
@@ -77,19 +72,32 @@ enum ResidencySubcommand {
     },
 }
 
+/// Files to be copied.
+#[derive(clap::Args, Debug)]
+struct TransferArguments {
+    /// Logical paths.
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+    /// Wait until all transfers have ended, and print the result of each one.
+    #[arg(long)]
+    wait: bool,
+    /// Stop waiting after TIME. The transfers go on.
+    #[arg(long, value_name = "TIME", value_parser = configured_time, requires = "wait")]
+    timeout: Option<Duration>,
+}
+
 impl ResidencyCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let socket = self.which.socket()?;
         let orders = FileOrders { socket: &socket, json: self.json };
-        let transfer = |order| move |path| AdminRequest::Transfer { path, order };
         let request = match self.command {
             ResidencySubcommand::Status => AdminRequest::ResidencyStatus {},
             ResidencySubcommand::Queue => AdminRequest::TransferQueue {},
-            ResidencySubcommand::Stage { paths } => {
-                return orders.give(&paths, transfer(TransferOrder::Stage));
+            ResidencySubcommand::Stage(transfers) => {
+                return orders.transfer(&transfers, TransferOrder::Stage);
             }
-            ResidencySubcommand::Migrate { paths } => {
-                return orders.give(&paths, transfer(TransferOrder::Migrate));
+            ResidencySubcommand::Migrate(transfers) => {
+                return orders.transfer(&transfers, TransferOrder::Migrate);
             }
             ResidencySubcommand::Release { paths } => {
                 return orders.give(&paths, |path| AdminRequest::Release { path });
@@ -137,12 +145,49 @@ impl FileOrders<'_> {
     /// Gives the orders, and prints a line for each answer. A refused one does not end them, except if no
     /// server answers.
     fn give(&self, paths: &[OsString], order: impl Fn(String) -> AdminRequest) -> anyhow::Result<ExitCode> {
+        let GivenOrders { status, answers, .. } = self.give_all(paths, order)?;
+        if self.json {
+            out().json(&answers.into());
+        }
+        Ok(status)
+    }
+
+    /// Orders transfers, and waits for their ends if that is wanted.
+    fn transfer(&self, transfers: &TransferArguments, order: TransferOrder) -> anyhow::Result<ExitCode> {
+        let request = |path| AdminRequest::Transfer { path, order };
+        if !transfers.wait {
+            return self.give(&transfers.paths, request);
+        }
+        let GivenOrders { status, mut answers, accepted } = self.give_all(&transfers.paths, request)?;
+        // The answers to orders that were accepted are those at their end.
+        answers.retain(|answer| answer["ok"] == false);
+        let wait = TransferWait { socket: self.socket, order, json: self.json, limit: transfers.timeout };
+        let ended = wait.until_ended(accepted)?;
+        answers.extend(ended.answers);
+        if self.json {
+            out().json(&answers.into());
+        }
+        Ok(if ended.all_done { status } else { FAILED.into() })
+    }
+
+    fn give_all(
+        &self,
+        paths: &[OsString],
+        order: impl Fn(String) -> AdminRequest,
+    ) -> anyhow::Result<GivenOrders> {
         let mut answers = Vec::new();
+        let mut accepted = Vec::new();
         let mut status = ExitCode::SUCCESS;
         for path in paths.iter().map(|path| escaped(path)) {
             match ask(self.socket, &order(path.clone())) {
-                Ok(answer) if self.json => answers.push(answer),
-                Ok(answer) => out().line(format_args!("{}", order_line(&answer))),
+                Ok(answer) => {
+                    accepted.push(path);
+                    if self.json {
+                        answers.push(answer);
+                    } else {
+                        out().line(format_args!("{}", order_line(&answer)));
+                    }
+                }
                 Err(AdminError::Refused(reason)) => {
                     status = FAILED.into();
                     if self.json {
@@ -154,11 +199,17 @@ impl FileOrders<'_> {
                 Err(error) => return Err(error.into()),
             }
         }
-        if self.json {
-            out().json(&answers.into());
-        }
-        Ok(status)
+        Ok(GivenOrders { status, answers, accepted })
     }
+}
+
+/// The result of orders.
+struct GivenOrders {
+    status: ExitCode,
+    /// The answers, for JSON.
+    answers: Vec<serde_json::Value>,
+    /// The files whose orders were accepted.
+    accepted: Vec<String>,
 }
 
 /// Returns the pin for the options of the command line.

@@ -1,6 +1,6 @@
 //! Lists the durable queue for administrators, beside the thread that owns it.
 
-use crate::entry::TransferEntry;
+use crate::entry::{EntryKey, TransferEntry};
 use crate::sqlite_rows::{COLUMNS, count, entry_of};
 use crate::sqlite_store::{DATABASE, StoreError};
 use rusqlite::{Connection, OpenFlags, params};
@@ -32,6 +32,16 @@ fn visit_rows(directory: &Path, most: usize, visit: &mut dyn FnMut(TransferEntry
         }
     }
     Ok(())
+}
+
+/// Returns one transfer of the queue in a directory. A row that cannot be read counts as missing. Blocks.
+pub fn find_transfer(directory: &Path, key: &EntryKey) -> Result<Option<TransferEntry>, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(directory.join(DATABASE), flags)?;
+    let sql = format!("SELECT {COLUMNS} FROM entries WHERE direction = ? AND path = ?");
+    let mut statement = connection.prepare(&sql)?;
+    let mut rows = statement.query(params![key.direction, key.path.as_bytes()])?;
+    Ok(rows.next()?.and_then(|row| entry_of(row).ok()).map(|(_, entry)| entry))
 }
 
 /// Reports whether there is a queue in a directory.

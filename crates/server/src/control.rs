@@ -235,6 +235,7 @@ impl ControlLoop {
             | AdminRequest::TransferQueue {}
             | AdminRequest::Pin { .. }
             | AdminRequest::Transfer { .. }
+            | AdminRequest::TransferState { .. }
             | AdminRequest::Release { .. }
             | AdminRequest::Purge {}
             | AdminRequest::PurgePreview { .. }

@@ -67,6 +67,13 @@ pub enum AdminRequest {
         /// The direction.
         order: TransferOrder,
     },
+    /// Report the state of the transfer of a file.
+    TransferState {
+        /// The logical path, in the form of [`base::LogicalPath::escaped`].
+        path: String,
+        /// The direction.
+        order: TransferOrder,
+    },
     /// Remove a file from disk that mass storage has, also if it was used a short time ago.
     Release {
         /// The logical path, in the form of [`base::LogicalPath::escaped`].
@@ -158,6 +165,35 @@ pub struct ListedTransfer {
     pub client: String,
     /// When it was added, in seconds since the epoch.
     pub added: u64,
+}
+
+/// The state of the transfer of one file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TransferState {
+    /// The logical path, in the form of [`base::LogicalPath::escaped`].
+    pub path: String,
+    /// The state.
+    pub state: TransferPhase,
+    /// The reason for a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Number of tries of a transfer that has not ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tries: Option<u32>,
+}
+
+/// How far a transfer is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TransferPhase {
+    /// It waits.
+    Queued,
+    /// A copy runs.
+    Running,
+    /// The file is on disk, or mass storage has this version of it.
+    Done,
+    /// It ended without that.
+    Failed,
 }
 
 /// The space and the last purge of exports that are purged.
@@ -408,6 +444,8 @@ pub enum AdminResponse {
         /// The new state as text.
         state: String,
     },
+    /// The response to [`AdminRequest::TransferState`].
+    Transfer(TransferState),
     /// The response to [`AdminRequest::TransferQueue`].
     Transfers(TransferList),
     /// The response to [`AdminRequest::ResidencyStatus`] and [`AdminRequest::Purge`].
@@ -436,6 +474,7 @@ impl AdminResponse {
             Self::Cluster(status) => serde_json::to_value(status),
             Self::Ordered(answer) => serde_json::to_value(answer),
             Self::Files(answer) => serde_json::to_value(answer),
+            Self::Transfer(state) => serde_json::to_value(state),
             Self::Transfers(list) => serde_json::to_value(list),
             Self::Residency(status) => serde_json::to_value(status),
             Self::CacheStatus(status) => serde_json::to_value(status),

@@ -3,7 +3,7 @@
 use super::repairs;
 use crate::admin::{
     AdminCall, AdminRequest, AdminResponse, FileState, ListedTransfer, PinOrder, ResidencyStatus,
-    TransferList, TransferOrder, VolumeStatus,
+    TransferList, TransferOrder, TransferPhase, TransferState, VolumeStatus,
 };
 use crate::purging::ServerResidency;
 use crate::residency::ServerTransfers;
@@ -16,7 +16,7 @@ use residency::{
 use rustix::fs::FileType;
 use std::path::Path;
 use std::sync::Arc;
-use storage::FilePin;
+use storage::{COPY_TIME_ATTRIBUTE, CopyTime, FilePin};
 use tokio::sync::oneshot;
 
 /// The client and the owner of transfers that an administrator orders.
@@ -42,6 +42,7 @@ pub(super) fn is_residency(request: &AdminRequest) -> bool {
             | AdminRequest::ResidencyStatus {}
             | AdminRequest::Pin { .. }
             | AdminRequest::Transfer { .. }
+            | AdminRequest::TransferState { .. }
             | AdminRequest::Release { .. }
             | AdminRequest::Purge {}
             | AdminRequest::PurgePreview { .. }
@@ -60,6 +61,16 @@ pub(super) fn answer(residency: Option<&ServerResidency>, logical: Option<&Arc<L
         let work = move || drop(answer.send(transfers(&directory)));
         logical.backend().pool(&LogicalPath::root()).run_surely(Owner::SERVER, Box::new(work));
         return;
+    }
+    if let AdminRequest::TransferState { path, order } = request {
+        let directory = residency.and_then(ServerResidency::queue_directory).map(Path::to_path_buf);
+        let (Some(directory), Some(logical)) = (directory, logical.cloned()) else {
+            answer.send(AdminResponse::failed(NO_QUEUE)).ok();
+            return;
+        };
+        let pool = logical.backend().pool(&LogicalPath::root()).clone();
+        let work = move || drop(answer.send(transfer_state(&directory, &logical, &path, order)));
+        return pool.run_surely(Owner::SERVER, Box::new(work));
     }
     if let AdminRequest::Transfer { path, order } = request {
         let transfers = residency.and_then(|residency| residency.transfers.clone());
@@ -170,6 +181,56 @@ fn check_transfer(
         (Ok(_), TransferOrder::Migrate) => Ok((path, true)),
         (Err(error), TransferOrder::Stage) if storage::is_missing(&error) => Ok((path, true)),
         (Err(error), _) => Err(format!("{}: {}", path.escaped(), base::errno_text(&error))),
+    }
+}
+
+/// Returns the state of the transfer of a file: that in the queue, or what its end has left.
+fn transfer_state(directory: &Path, logical: &Logical, path: &str, order: TransferOrder) -> AdminResponse {
+    let path = match repairs::parse(path) {
+        Ok(path) => path,
+        Err(error) => return AdminResponse::failed(error),
+    };
+    let direction = match order {
+        TransferOrder::Stage => TransferDirection::In,
+        TransferOrder::Migrate => TransferDirection::Out,
+    };
+    let key = EntryKey { direction, path };
+    let entry = match residency::find_transfer(directory, &key) {
+        Ok(entry) => entry,
+        Err(error) => return AdminResponse::failed(error),
+    };
+    let tries = entry.as_ref().map(|entry| entry.tries);
+    let (state, reason) = match entry.map(|entry| entry.state) {
+        Some(EntryState::Queued { .. }) => (TransferPhase::Queued, None),
+        Some(EntryState::Active) => (TransferPhase::Running, None),
+        Some(EntryState::Failed { failure, .. }) => (TransferPhase::Failed, Some(failure.text.to_string())),
+        Some(EntryState::Stopping) => (TransferPhase::Failed, Some("it was cancelled".to_owned())),
+        None => match ended(logical, &key.path, order) {
+            Ok(()) => (TransferPhase::Done, None),
+            Err(reason) => (TransferPhase::Failed, Some(reason)),
+        },
+    };
+    let tries = tries.filter(|_| matches!(state, TransferPhase::Queued | TransferPhase::Running));
+    AdminResponse::Transfer(TransferState { path: key.path.escaped(), state, reason, tries })
+}
+
+/// Checks what a transfer that is not in the queue has left.
+fn ended(logical: &Logical, path: &LogicalPath, order: TransferOrder) -> Result<(), String> {
+    let found = logical.backend().stat(path).map_err(|error| match storage::is_missing(&error) {
+        true => "it is not on disk; the log of the server has the reason".to_owned(),
+        false => base::errno_text(&error),
+    })?;
+    if order == TransferOrder::Stage {
+        return Ok(());
+    }
+    let copied = logical.backend().attribute(path, COPY_TIME_ATTRIBUTE);
+    let copied = copied.map_err(|error| base::errno_text(&error))?;
+    match copied.as_deref().and_then(CopyTime::decode).is_some_and(|copied| copied.has_copy(found.modified)) {
+        true => Ok(()),
+        false => {
+            Err("mass storage does not have this version: it was changed a moment ago, or is open for writing"
+                .to_owned())
+        }
     }
 }
 
