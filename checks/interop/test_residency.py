@@ -266,6 +266,23 @@ def test_a_file_on_tape_is_offline(tape, stage):
     assert "Offline" not in xrdfs(server, "stat", "/file").ok().out
 
 
+def test_one_program_answers_all_questions_about_the_tape_line_by_line(tape, stage):
+    program = tape.directory / "answers"
+    program.write_text(
+        "#!/bin/sh\necho start >> \"${0%/*}/starts\"\n"
+        "while read -r verb name; do \"${0%/*}/status\" \"$verb\" \"$name\" | head -n 2; done\n"
+    )
+    program.chmod(0o755)
+    tape.put("a file", data(1234))
+    server = stage(tape.copies_in(more=f"oss.rsscmd |{program}\n"))
+    for _ in range(5):
+        offline = xrdfs(server, "stat", "/a file").ok().out
+        assert re.search(r"Size: +1234\b", offline) and "Offline" in offline
+        xrdfs(server, "stat", "/none").fails(54, "no such file")
+    xrdfs(server, "cat", "/a file").ok()
+    assert len((tape.directory / "starts").read_text().split()) == 1
+
+
 def test_prepared_files_come_without_an_open(tape, stage):
     for name in ("a", "b", "c"):
         tape.put(name, data(100))

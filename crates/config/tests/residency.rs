@@ -275,6 +275,25 @@ fn an_export_that_migrates_needs_a_program_for_copies_out() {
 }
 
 #[test]
+fn a_catalog_program_may_read_lines() {
+    for (line, reads_lines, shown) in [
+        ("oss.rsscmd /bin/mss -v", false, "/bin/mss -v"),
+        ("oss.rsscmd |/bin/mss -v", true, "|/bin/mss -v"),
+        ("oss.rsscmd | /bin/mss -v", true, "|/bin/mss -v"),
+        ("oss.rsscmd |/bin/mss\noss.rsscmd /bin/mss -v", false, "/bin/mss -v"),
+    ] {
+        let Loaded { effective, .. } = loaded(&format!("{line}\n"));
+        assert_eq!(effective.residency.catalog.value, Some(program("/bin/mss", &["-v"])), "{line}");
+        assert_eq!(effective.residency.catalog_reads_lines, reads_lines, "{line}");
+        let text = show(&effective).into_iter().find(|line| line.directive == "oss.rsscmd").unwrap();
+        assert_eq!(text.value.as_deref(), Some(shown));
+    }
+    for wrong in ["|", "|mss", "mss"] {
+        assert!(!loaded(&format!("oss.rsscmd {wrong}\n")).report.is_ok(), "{wrong}");
+    }
+}
+
+#[test]
 fn records_of_transfers_have_collectors_with_their_events() {
     let line = "frm.all.monitor ident 5m dest stage migr [::1]:9930 dest purge c.example.org:9931\n";
     let Loaded { effective, report } = loaded(line);

@@ -2,16 +2,21 @@
 //!
 //! The program is run for each request as `PROGRAM [its arguments] statx NAME`. The first line of
 //! its output is 0 or an error number, the second one the status of the file.
+//!
+//! A program with `|` before its name runs for long instead: it reads `statx NAME` in a line, and answers with the same
+//! lines.
 
+use crate::catalog_processes::CatalogProcesses;
 use crate::entry::{CopyFailure, FailureReason};
 use crate::ports::{RemoteCatalog, RemoteStatus};
 use base::LogicalPath;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process_group};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -38,17 +43,45 @@ pub struct CatalogProgram {
     pub arguments: Vec<String>,
     /// Returns the name of a file in mass storage.
     pub remote_name: Box<dyn Fn(&LogicalPath) -> OsString + Send + Sync>,
+    /// Its processes, if it reads requests line by line; `None` if it is run for each request.
+    pub processes: Option<CatalogProcesses>,
 }
 
 impl RemoteCatalog for CatalogProgram {
     fn status(&self, path: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
         let program = self.program.file_name().unwrap_or_default().to_string_lossy();
         let fail = |text: String| CopyFailure::new(FailureReason::Temporary, format!("{program}: {text}"));
-        let mut command = Command::new(&self.program);
-        command.args(&self.arguments).arg("statx").arg((self.remote_name)(path));
-        let output = output(command).map_err(|error| fail(error.to_string()))?;
+        let command = || {
+            let mut command = Command::new(&self.program);
+            command.args(&self.arguments);
+            command
+        };
+        let name = (self.remote_name)(path);
+        let output = match &self.processes {
+            Some(processes) => ask(processes, &command, &name),
+            None => {
+                let mut command = command();
+                command.arg("statx").arg(name);
+                output(command)
+            }
+        };
+        let output = output.map_err(|error| fail(error.to_string()))?;
         parse(&String::from_utf8_lossy(&output)).map_err(fail)
     }
+}
+
+/// Asks a process that reads lines.
+fn ask(processes: &CatalogProcesses, command: &dyn Fn() -> Command, name: &OsStr) -> io::Result<Vec<u8>> {
+    if name.as_bytes().iter().any(u8::is_ascii_control) {
+        return Err(io::Error::other("a name with control characters cannot be asked for in a line"));
+    }
+    let command = || {
+        let mut command = command();
+        command.stderr(Stdio::null());
+        command
+    };
+    let line = [b"statx ", name.as_bytes(), b"\n"].concat();
+    processes.ask(&command, &line, Instant::now() + TIME_LIMIT)
 }
 
 /// Parses the output: `Ok(None)` if there is no such file.
@@ -128,6 +161,7 @@ fn read(child: &mut Child) -> io::Result<Vec<u8>> {
 #[allow(clippy::unwrap_used)] // a panic is the failure of a test
 mod tests {
     use super::*;
+    use std::path::Path;
 
     const LINE: &str = "rw-r--r-- 1 0 0 11 12 13 5000 4096 10";
 
@@ -157,9 +191,78 @@ mod tests {
             program: "/bin/sh".into(),
             arguments: vec!["-c".to_owned(), script, "sh".to_owned()],
             remote_name: Box::new(|path| OsString::from(format!("/tape{}", path.text()))),
+            processes: None,
         };
         let path = |text: &str| LogicalPath::parse(text.as_bytes()).unwrap();
         assert_eq!(catalog.status(&path("/f")).unwrap().map(|status| status.size), Some(5000));
         assert_eq!(catalog.status(&path("/g")).unwrap(), None);
+    }
+
+    /// Returns a catalog whose program reads lines. `$1` of the script is its directory for notes.
+    fn persistent(script: &str, notes: &Path) -> CatalogProgram {
+        let arguments = ["-c", script, "sh"].map(str::to_owned).into_iter();
+        CatalogProgram {
+            program: "/bin/sh".into(),
+            arguments: arguments.chain([notes.to_str().unwrap().to_owned()]).collect(),
+            remote_name: Box::new(|path| OsString::from(format!("/tape{}", path.text()))),
+            processes: Some(CatalogProcesses::default()),
+        }
+    }
+
+    fn notes(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("residency-catalog-{name}-{}", std::process::id()));
+        std::fs::remove_dir_all(&path).ok();
+        std::fs::create_dir(&path).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_program_that_reads_lines_is_started_once_for_each_request_at_once() {
+        let notes = notes("once");
+        let script = format!(
+            "touch $1/$$; while read verb name; do case \"$verb $name\" in \
+             'statx /tape/a b') printf '0\n-{LINE}\n';; 'statx /tape/end') exit;; \
+             'statx /tape/more') printf '2\n2\n';; *) echo 2;; esac; done"
+        );
+        let catalog = persistent(&script, &notes);
+        let status = |text: &str| catalog.status(&LogicalPath::parse(text.as_bytes()).unwrap());
+        let started = || std::fs::read_dir(&notes).unwrap().count();
+        for _ in 0..50 {
+            assert_eq!(status("/a b").unwrap().map(|status| status.size), Some(5000));
+            assert_eq!(status("/g").unwrap(), None);
+        }
+        assert_eq!(started(), 1);
+        // One that has ended is an error of its request only, which a new one gets first.
+        assert!(status("/end").unwrap_err().text.contains("it has ended"));
+        assert_eq!(started(), 2);
+        assert_eq!(status("/g").unwrap(), None);
+        assert_eq!(started(), 3);
+        // A line too much is not the answer to the next request.
+        assert_eq!(status("/more").unwrap(), None);
+        assert_eq!(status("/a b").unwrap().map(|status| status.size), Some(5000));
+        assert!(status("/a\nstatx /tape/a b").is_err());
+        // Many ask at once, and no request gets the answer to another one.
+        std::thread::scope(|scope| {
+            for _ in 0..32 {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        assert!(status("/a b").unwrap().is_some() && status("/g").unwrap().is_none());
+                    }
+                });
+            }
+        });
+        std::fs::remove_dir_all(&notes).unwrap();
+    }
+
+    /// A process that has ended while it was idle is replaced without an error.
+    #[test]
+    fn a_process_that_ended_between_two_requests_is_replaced() {
+        let notes = notes("ended");
+        let catalog = persistent("read line; touch $1/$$; echo 2", &notes);
+        for number in 1..4 {
+            assert_eq!(catalog.status(&LogicalPath::parse(b"/g").unwrap()).unwrap(), None);
+            assert_eq!(std::fs::read_dir(&notes).unwrap().count(), number);
+        }
+        std::fs::remove_dir_all(&notes).unwrap();
     }
 }

@@ -78,9 +78,8 @@ mod tests {
         let path = |text: &str| LogicalPath::parse(text.as_bytes()).unwrap();
         let file = metadata(0o100_644, 1000);
         let record = CopyRecord::new(&path("/f"), &file);
-        let is_foreign = |name: &str, file: &Metadata| {
-            has_foreign_record(Some(record.encode()), &path(name), file)
-        };
+        let is_foreign =
+            |name: &str, file: &Metadata| has_foreign_record(Some(record.encode()), &path(name), file);
         assert!(!is_foreign("/f", &file));
         assert!(is_foreign("/g", &file), "it was renamed");
         assert!(is_foreign("/f", &Metadata { inode: 9, ..file }), "it was copied");

@@ -13,6 +13,8 @@
 //! | `sqlite_store` | [`SqliteStore`]: the durable queue |
 //! | `sqlite_schema`, `sqlite_rows` | its tables and their upgrade; its rows as entries |
 //! | `catalog` | [`CatalogProgram`]: the names in mass storage, through a program of the site |
+//! | `catalog_processes` | [`CatalogProcesses`]: such programs that answer line by line |
+//! | `line_process` | a program that runs for long, and answers lines with lines |
 //! | `ports` | what the crate needs from outside: [`CopyAgent`], [`RemoteCatalog`], [`ResidencyEvents`] |
 //! | `copy_command` | command lines of copy programs, with their variables |
 //! | `copy_program` | [`CopyPrograms`]: runs copy programs of the site |
@@ -41,12 +43,14 @@
 //! | `network_file_system` | recognises directories in which the queue would not be safe |
 
 mod catalog;
+mod catalog_processes;
 mod copy_candidate;
 mod copy_command;
 mod copy_program;
 mod empty_directories;
 mod entry;
 mod failure_pause;
+mod line_process;
 mod memory_store;
 mod migration;
 mod migration_search;
@@ -79,6 +83,7 @@ mod waiting;
 mod work_claim;
 
 pub use catalog::CatalogProgram;
+pub use catalog_processes::CatalogProcesses;
 pub use copy_command::CopyCommand;
 pub use copy_program::CopyPrograms;
 pub use entry::{
@@ -90,8 +95,8 @@ pub use migration_search::MigrationSchedule;
 pub use outlived::QueueRun;
 pub use policy_program::PolicyProgram;
 pub use ports::{
-    CopyAgent, EndedCopy, IncomingCopy, OutgoingCopy, PathResidency, RemoteCatalog, RemoteStatus, ResidencyEvents,
-    ResidencyPaths, StopSignal, WriterWatch,
+    CopyAgent, EndedCopy, IncomingCopy, OutgoingCopy, PathResidency, RemoteCatalog, RemoteStatus,
+    ResidencyEvents, ResidencyPaths, StopSignal, WriterWatch,
 };
 pub use purge::{ExaminedFile, PurgeOutcome, PurgedVolume, Purger, STOP_PURGE_FILE};
 pub use purge_policy::{FreeSpaceMark, KeptReason, PurgePolicy};

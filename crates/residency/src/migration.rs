@@ -12,7 +12,9 @@ use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
 use std::time::SystemTime;
-use storage::{COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, FileVersion, HeldFile, Metadata};
+use storage::{
+    COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, FileVersion, HeldFile, Metadata,
+};
 
 /// Copies files to mass storage.
 pub(crate) struct Migration {

@@ -4,22 +4,15 @@
 //! them. It answers `y` (purge it), `n` (keep it), or something else, which ends the purge. So does its end, and an
 //! answer that does not come in time.
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::OFlags;
-use rustix::process::{Pid, Signal, kill_process_group};
+use crate::line_process::LineProcess;
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The time that the program has for an answer, and to read a question.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
-
-/// Maximum length of an answer in bytes.
-const ANSWER_BYTES_MAX: usize = 1024;
 
 /// A file that may be purged.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,7 +44,7 @@ pub struct PolicyProgram {
     arguments: Vec<String>,
     variables: Vec<String>,
     time: Duration,
-    running: Mutex<Option<PolicyProcess>>,
+    running: Mutex<Option<LineProcess>>,
 }
 
 /// The values of XRootD without a choice, in their order.
@@ -73,7 +66,11 @@ impl PolicyProgram {
     pub(crate) fn ask(&self, question: &PurgeQuestion) -> PolicyAnswer {
         let Some(line) = self.line(question) else { return PolicyAnswer::Keep };
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let answer = self.started(&mut running).and_then(|program| program.ask(&line, self.time));
+        let answer = self.started(&mut running).and_then(|program| {
+            let deadline = Instant::now() + self.time;
+            program.write(&line, deadline)?;
+            program.read_line(deadline)
+        });
         match answer.as_deref() {
             Ok(b"y") => PolicyAnswer::Purge,
             Ok(b"n") => PolicyAnswer::Keep,
@@ -86,9 +83,11 @@ impl PolicyProgram {
         }
     }
 
-    fn started<'p>(&self, running: &'p mut Option<PolicyProcess>) -> io::Result<&'p mut PolicyProcess> {
+    fn started<'p>(&self, running: &'p mut Option<LineProcess>) -> io::Result<&'p mut LineProcess> {
         if running.is_none() {
-            *running = Some(PolicyProcess::start(&self.program, &self.arguments)?);
+            let mut command = Command::new(&self.program);
+            command.args(&self.arguments);
+            *running = Some(LineProcess::start(command)?);
         }
         running.as_mut().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -121,79 +120,6 @@ impl PolicyProgram {
         }
         line.push(b'\n');
         Some(line)
-    }
-}
-
-/// A program that runs. It is ended with all processes that it has started when this is dropped.
-struct PolicyProcess {
-    child: Child,
-    /// What was read behind the last answer.
-    rest: Vec<u8>,
-}
-
-impl PolicyProcess {
-    fn start(program: &PathBuf, arguments: &[String]) -> io::Result<Self> {
-        let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
-        let child = command.spawn()?;
-        for pipe in [child.stdin.as_ref().map(AsFd::as_fd), child.stdout.as_ref().map(AsFd::as_fd)] {
-            rustix::fs::fcntl_setfl(pipe.ok_or(io::ErrorKind::BrokenPipe)?, OFlags::NONBLOCK)?;
-        }
-        Ok(Self { child, rest: Vec::new() })
-    }
-
-    /// Gives it a line, and returns its answer without blanks around it.
-    fn ask(&mut self, line: &[u8], time: Duration) -> io::Result<Vec<u8>> {
-        let deadline = Instant::now() + time;
-        let input = self.child.stdin.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
-        let mut left = line;
-        while !left.is_empty() {
-            match rustix::io::write(input, left) {
-                Ok(written) => left = left.get(written..).unwrap_or_default(),
-                Err(rustix::io::Errno::AGAIN) => wait(input, PollFlags::OUT, deadline)?,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let output = self.child.stdout.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
-        loop {
-            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
-                let behind = self.rest.split_off(end + 1);
-                let answer = std::mem::replace(&mut self.rest, behind);
-                return Ok(answer.trim_ascii().to_vec());
-            }
-            let mut buffer = [0; ANSWER_BYTES_MAX];
-            match rustix::io::read(output, &mut buffer) {
-                Ok(0) => return Err(io::Error::other("it has ended")),
-                Ok(length) => self.rest.extend_from_slice(buffer.get(..length).unwrap_or_default()),
-                Err(rustix::io::Errno::AGAIN) => wait(output, PollFlags::IN, deadline)?,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            if self.rest.len() > ANSWER_BYTES_MAX {
-                return Err(io::Error::other("its answer is too long"));
-            }
-        }
-    }
-}
-
-impl Drop for PolicyProcess {
-    fn drop(&mut self) {
-        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            kill_process_group(group, Signal::KILL).ok();
-        }
-        self.child.wait().ok();
-    }
-}
-
-/// Waits until a pipe can be used. The error is that no time is left.
-fn wait(pipe: &impl AsFd, flags: PollFlags, deadline: Instant) -> io::Result<()> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-    match poll(&mut [PollFd::new(pipe, flags)], Some(&time)) {
-        Ok(0) => Err(io::Error::other("it gives no answer in time")),
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -127,11 +127,7 @@ pub struct Purger {
 
 impl Purger {
     /// Returns one that only removes files at once ([`Self::release`]). It has no policy.
-    pub(crate) fn for_releases(
-        staging: &Staging,
-        paths: &Arc<dyn ResidencyPaths>,
-        directory: &Path,
-    ) -> Self {
+    pub(crate) fn for_releases(staging: &Staging, paths: &Arc<dyn ResidencyPaths>, directory: &Path) -> Self {
         let nothing = FreeSpaceMark::Bytes(0);
         Self {
             backend: staging.backend.clone(),

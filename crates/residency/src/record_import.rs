@@ -14,7 +14,7 @@ use base::LogicalPath;
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::{self, BufReader, Read as _};
+use std::io::{self, BufReader};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
@@ -114,7 +114,8 @@ impl RecordImport<'_> {
                 return Ok(());
             }
         };
-        for (queue, priority) in QUEUES.into_iter().flat_map(|queue| PRIORITIES.map(|number| (queue, number))) {
+        for (queue, priority) in QUEUES.into_iter().flat_map(|queue| PRIORITIES.map(|number| (queue, number)))
+        {
             let name = format!("{queue}Q.{priority}");
             match self.take_over(&files, &name) {
                 Ok(()) => {}
@@ -258,7 +259,9 @@ impl RecordImport<'_> {
             return Err(format!("{url:?} is not the name of the file behind oss.remoteroot"));
         }
         if removes && !residency.purge {
-            return Err(format!("{shown:?} is to be removed after its copy, and is not on an export with purge"));
+            return Err(format!(
+                "{shown:?} is to be removed after its copy, and is not on an export with purge"
+            ));
         }
         let owner: Arc<str> = client.into();
         let submission = Submission {
@@ -298,7 +301,9 @@ fn lock_file(lock: &File) -> io::Result<()> {
                 std::thread::sleep(LOCK_PAUSE);
             }
             Err(Errno::AGAIN | Errno::ACCESS) => {
-                return Err(io::Error::other("another process has had it locked for 10 s; end XRootD's programs"));
+                return Err(io::Error::other(
+                    "another process has had it locked for 10 s; end XRootD's programs",
+                ));
             }
             Err(error) => return Err(error.into()),
         }
@@ -415,7 +420,8 @@ mod tests {
 
         fn names(&self) -> Vec<String> {
             let names = std::fs::read_dir(self.files()).unwrap();
-            let name = |entry: io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+            let name =
+                |entry: io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
             let mut names: Vec<String> = names.map(name).filter(|name| !name.ends_with(".lock")).collect();
             names.sort();
             names
@@ -437,7 +443,10 @@ mod tests {
         site.write("putfQ.2", &[]);
         site.run();
         assert_eq!(site.paths(), ["/store/s1", "/store/s2", "/store/m1", "/store/m3.old"]);
-        assert_eq!(site.entries().iter().map(|entry| entry.removes).collect::<Vec<_>>(), [false, false, false, true]);
+        assert_eq!(
+            site.entries().iter().map(|entry| entry.removes).collect::<Vec<_>>(),
+            [false, false, false, true]
+        );
         let first = &site.entries()[0];
         assert_eq!((&*first.id, &*first.client, &*first.source), ("ID1", "me.1:2@h", "far"));
         assert_eq!((first.priority, first.added), (Priority::new(1), 1_795_969_056));
@@ -464,7 +473,9 @@ mod tests {
             let files = PrivateDirectory::open(&site.files()).unwrap();
             let file = files.open_file("pstgQ.1").unwrap();
             let version = RecordFileVersion::of(&file).unwrap();
-            assert!(site.import().read(&files, "pstgQ.1", file, version).is_ok_and(|content| content.taken == 1));
+            assert!(
+                site.import().read(&files, "pstgQ.1", file, version).is_ok_and(|content| content.taken == 1)
+            );
             let key = site.entries()[0].key.clone();
             site.store.remove(&key).unwrap();
             site.run();
@@ -477,7 +488,10 @@ mod tests {
     fn what_cannot_be_read_is_kept() {
         let mut site = Site::new("kept");
         let files = site.files();
-        site.write("pstgQ.0", &[(b'+', b"/store/s1"), (b'+', b"relative"), (b'+', b"/other/s2"), (b'^', b"/store/m1")]);
+        site.write(
+            "pstgQ.0",
+            &[(b'+', b"/store/s1"), (b'+', b"relative"), (b'+', b"/other/s2"), (b'^', b"/store/m1")],
+        );
         std::fs::write(files.join("pstgQ.1"), [b'x'; 3 * SLOT_BYTES + 7]).unwrap();
         std::fs::write(files.join("pstgQ.2"), b"short").unwrap();
         std::os::unix::fs::symlink("pstgQ.0", files.join("migrQ.0")).unwrap();
@@ -509,7 +523,10 @@ mod tests {
         let mut site = Site::new("join");
         site.write("pstgQ.1", &[(b'+', b"/store/s1")]);
         let submission = Submission {
-            key: EntryKey { direction: TransferDirection::In, path: LogicalPath::parse(b"/store/s1").unwrap() },
+            key: EntryKey {
+                direction: TransferDirection::In,
+                path: LogicalPath::parse(b"/store/s1").unwrap(),
+            },
             priority: Priority::new(2),
             source: "far".into(),
             client: "u".into(),
@@ -520,7 +537,10 @@ mod tests {
         site.queue.submit(&mut site.store, &submission, 1_900_000_000).unwrap();
         site.run();
         let entries = site.entries();
-        assert_eq!((entries.len(), entries[0].priority, entries[0].is_anonymous), (1, Priority::new(2), true));
+        assert_eq!(
+            (entries.len(), entries[0].priority, entries[0].is_anonymous),
+            (1, Priority::new(2), true)
+        );
         assert!(site.store.has_requests(&entries[0].key).unwrap());
         std::fs::remove_dir_all(site.files()).unwrap();
         site.run();

@@ -152,8 +152,7 @@ impl SqliteStore {
         let sql = "SELECT inode, size, modified, whole FROM imported_files WHERE name = ?";
         let mut statement = self.connection.prepare_cached(sql)?;
         let version = |row: &rusqlite::Row<'_>| {
-            let version =
-                RecordFileVersion { inode: row.get(0)?, size: row.get(1)?, modified: row.get(2)? };
+            let version = RecordFileVersion { inode: row.get(0)?, size: row.get(1)?, modified: row.get(2)? };
             Ok((version, row.get(3)?))
         };
         Ok(statement.query_row([name], version).optional()?)

@@ -9,7 +9,8 @@ use base::Supervisor;
 use config::{Effective, FreeSpaceLimit};
 use logical::Logical;
 use residency::{
-    FreeSpaceMark, PolicyProgram, PurgePolicy, PurgeThread, PurgeTurn, Purger, STOP_PURGE_FILE, ServerClaim, SharedWork,
+    FreeSpaceMark, PolicyProgram, PurgePolicy, PurgeThread, PurgeTurn, Purger, STOP_PURGE_FILE, ServerClaim,
+    SharedWork,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -7,10 +7,10 @@ use base::{Error, ErrorKind, LogicalPath, Supervisor};
 use config::{Effective, StageProgram};
 use logical::{HasLeft, Logical, StageRequest, StagedFiles, Stager, StagerReply};
 use residency::{
-    CatalogProgram, CopyCommand, CopyFailure, CopyPrograms, EndedCopy, EntryKey, FailureReason, MigrationSchedule,
-    PathResidency, Priority, QueueLimits, RemoteCatalog, RequestId, RequestStatus, Residency,
-    ResidencyEvents, ResidencyParts, ResidencyPaths, ServerClaim, SharedWork, StageError, Staging,
-    Submission, TransferDirection, Waiter, WriterWatch, remote_name,
+    CatalogProcesses, CatalogProgram, CopyCommand, CopyFailure, CopyPrograms, EndedCopy, EntryKey,
+    FailureReason, MigrationSchedule, PathResidency, Priority, QueueLimits, RemoteCatalog, RequestId,
+    RequestStatus, Residency, ResidencyEvents, ResidencyParts, ResidencyPaths, ServerClaim, SharedWork,
+    StageError, Staging, Submission, TransferDirection, Waiter, WriterWatch, remote_name,
 };
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -230,6 +230,7 @@ pub(crate) fn remote_catalog(effective: &Effective) -> Result<Option<Arc<dyn Rem
         program: program.path.clone(),
         arguments: program.arguments.clone(),
         remote_name: Box::new(move |path| remote_name(&root, path)),
+        processes: values.catalog_reads_lines.then(CatalogProcesses::default),
     })))
 }
 

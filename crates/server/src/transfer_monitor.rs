@@ -6,9 +6,7 @@
 use crate::error::StartError;
 use base::LogicalPath;
 use config::{Effective, RecordDestination};
-use monitor::{
-    PurgeFigures, RecordSender, ReportSender, TransferFigures, TransferKind, TransferRecords,
-};
+use monitor::{PurgeFigures, RecordSender, ReportSender, TransferFigures, TransferKind, TransferRecords};
 use residency::{EndedCopy, FailureReason, TransferDirection};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};

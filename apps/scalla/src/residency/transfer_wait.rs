@@ -97,7 +97,9 @@ impl TransferWait<'_> {
         let path = shown(&transfer.path);
         match (transfer.state, self.order, &transfer.reason) {
             (TransferPhase::Done, TransferOrder::Stage, _) => out().line(format_args!("is on disk  {path}")),
-            (TransferPhase::Done, TransferOrder::Migrate, _) => out().line(format_args!("has a copy  {path}")),
+            (TransferPhase::Done, TransferOrder::Migrate, _) => {
+                out().line(format_args!("has a copy  {path}"))
+            }
             (TransferPhase::Queued | TransferPhase::Running, ..) => {
                 err().error(format_args!("{path}: it has not ended within the time limit, and goes on"));
             }

@@ -173,11 +173,12 @@ pub(super) const SECTION: Section = Section {
                are accepted without effect, except for `up`, which is not in force yet.",
         )
         .example("deny 1h"),
-        Directive::new(&["oss.rsscmd", "oss.msscmd"], UsageFrequency::Common, "program [arguments]", residency::catalog)
+        Directive::new(&["oss.rsscmd", "oss.msscmd"], UsageFrequency::Common, "[|]program [arguments]", residency::catalog)
             .default("none: the status of a file that is not on disk is unknown")
             .help(
                 "Program that returns the status of files in mass storage: `program statx name`. It is run for each \
-                   stat of a missing file of an export with `stage`. Other requests to it are not in force yet.",
+                   stat of a missing file of an export with `stage`, and for each file that is staged, migrated or purged. With `|` it runs for long instead, \
+                   reads `statx name` in a line and answers with the same lines; at most 8 processes run at once. Other requests to it are not in force yet.",
             )
             .executes(|effective| effective.residency.catalog.is_some())
             .example("/usr/bin/mss"),

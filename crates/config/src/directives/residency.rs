@@ -254,8 +254,18 @@ pub(super) fn remote_root(
 
 /// Reads `oss.rsscmd` and `oss.msscmd`.
 pub(super) fn catalog(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
-    let path = arguments.need("program")?;
-    let program = program(path, arguments, "program")?;
+    let token = arguments.need("program")?;
+    let behind = token.text.strip_prefix('|');
+    let reads_lines = behind.is_some();
+    let program = match behind {
+        // `| /path`
+        Some("") => program(arguments.need("program")?, arguments, "program")?,
+        Some(path) => {
+            program(&DirectiveToken { text: path.to_owned(), ..token.clone() }, arguments, "program")?
+        }
+        None => program(token, arguments, "program")?,
+    };
+    draft.effective.residency.catalog_reads_lines = reads_lines;
     draft.effective.residency.catalog.set(Some(program), arguments.origin());
     Ok(())
 }

@@ -3,9 +3,7 @@
 use super::arguments::Arguments;
 use super::draft::Draft;
 use super::fault::DirectiveFault;
-use crate::effective::{
-    REPORT_DESTINATIONS_MAX, RecordDestination, ReportDestination, TransferMonitoring,
-};
+use crate::effective::{REPORT_DESTINATIONS_MAX, RecordDestination, ReportDestination, TransferMonitoring};
 use crate::values::{TIME_MAX, between};
 use std::time::Duration;
 

@@ -113,6 +113,8 @@ pub struct ResidencyConfig {
     pub remote_root: Setting<Option<String>>,
     /// `oss.rsscmd`, `oss.msscmd`: the program that returns the status of files in mass storage.
     pub catalog: Setting<Option<CopyProgram>>,
+    /// That program runs for long, and reads requests line by line (`|`).
+    pub catalog_reads_lines: bool,
     /// `frm.xfr.copycmd` for files whose remote name is a path.
     pub from_path: Setting<Option<StageProgram>>,
     /// `frm.xfr.copycmd url`, for files whose remote name is a URL.
@@ -164,6 +166,7 @@ impl Default for ResidencyConfig {
         Self {
             remote_root: Setting::default_of(None),
             catalog: Setting::default_of(None),
+            catalog_reads_lines: false,
             from_path: Setting::default_of(None),
             from_url: Setting::default_of(None),
             to_path: Setting::default_of(None),

@@ -6,7 +6,10 @@ use crate::values::show_size;
 
 /// Shows the values. They need a restart, because the queue is opened at the start.
 pub(super) fn show(values: &ResidencyConfig, lines: &mut EffectiveLines) {
-    let program = |program: &Option<CopyProgram>| program.as_ref().map(command);
+    let reads_lines = if values.catalog_reads_lines { "|" } else { "" };
+    let program = |program: &Option<CopyProgram>| {
+        program.as_ref().map(|program| format!("{reads_lines}{}", command(program)))
+    };
     lines.add(Reload::Restart, "oss.remoteroot", &values.remote_root, Clone::clone);
     lines.add(Reload::Restart, "oss.rsscmd", &values.catalog, program);
     lines.restart("oss.xfr", &values.deny, |deny| format!("deny {}", time(deny)));

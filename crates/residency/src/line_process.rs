@@ -1,0 +1,97 @@
+//! [`LineProcess`]: a program that runs for long, and answers lines with lines.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+/// Maximum length of an answer in bytes.
+const ANSWER_BYTES_MAX: usize = 4096;
+
+/// A program that runs. It is ended with all processes that it has started when this is dropped.
+pub(crate) struct LineProcess {
+    child: Child,
+    /// What was read behind the last answer.
+    rest: Vec<u8>,
+}
+
+impl LineProcess {
+    /// Starts it, in a process group of its own.
+    pub(crate) fn start(mut command: Command) -> io::Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        let child = Self { child: command.spawn()?, rest: Vec::new() };
+        let (input, output) = (child.child.stdin.as_ref(), child.child.stdout.as_ref());
+        for pipe in [input.map(AsFd::as_fd), output.map(AsFd::as_fd)] {
+            rustix::fs::fcntl_setfl(pipe.ok_or(io::ErrorKind::BrokenPipe)?, OFlags::NONBLOCK)?;
+        }
+        Ok(child)
+    }
+
+    /// Gives it a line with its end. The error is `BrokenPipe` if it has ended.
+    pub(crate) fn write(&mut self, line: &[u8], deadline: Instant) -> io::Result<()> {
+        let input = self.child.stdin.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+        let mut left = line;
+        while !left.is_empty() {
+            match rustix::io::write(input, left) {
+                Ok(written) => left = left.get(written..).unwrap_or_default(),
+                Err(Errno::AGAIN) => wait(input, PollFlags::OUT, deadline)?,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns its next line, without blanks around it. The error is `UnexpectedEof` if it has ended.
+    pub(crate) fn read_line(&mut self, deadline: Instant) -> io::Result<Vec<u8>> {
+        let output = self.child.stdout.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let behind = self.rest.split_off(end + 1);
+                let answer = std::mem::replace(&mut self.rest, behind);
+                return Ok(answer.trim_ascii().to_vec());
+            }
+            if self.rest.len() > ANSWER_BYTES_MAX {
+                return Err(io::Error::other("its answer is too long"));
+            }
+            let mut buffer = [0; ANSWER_BYTES_MAX];
+            match rustix::io::read(output, &mut buffer) {
+                Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it has ended")),
+                Ok(length) => self.rest.extend_from_slice(buffer.get(..length).unwrap_or_default()),
+                Err(Errno::AGAIN) => wait(output, PollFlags::IN, deadline)?,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Reports whether it has written something that nobody has asked for.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.rest.is_empty()
+    }
+}
+
+impl Drop for LineProcess {
+    fn drop(&mut self) {
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            kill_process_group(group, Signal::KILL).ok();
+        }
+        self.child.wait().ok();
+    }
+}
+
+/// Waits until a pipe can be used. The error is that no time is left.
+fn wait(pipe: &impl AsFd, flags: PollFlags, deadline: Instant) -> io::Result<()> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+    match poll(&mut [PollFd::new(pipe, flags)], Some(&time)) {
+        Ok(0) => Err(io::Error::other("it gives no answer in time")),
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
