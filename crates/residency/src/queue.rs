@@ -140,7 +140,7 @@ pub enum QueueError<E> {
 #[derive(Clone, Debug)]
 pub struct TransferQueue {
     limits: QueueLimits,
-    running: BTreeMap<EntryKey, RunningCopy>,
+    running: BTreeMap<EntryKey, TransferAtWork>,
     inward: Turns,
     outward: Turns,
     /// The failures of copies to mass storage.
@@ -149,7 +149,7 @@ pub struct TransferQueue {
 
 /// A copy that runs, as far as it decides about others and about its end.
 #[derive(Clone, Debug)]
-struct RunningCopy {
+struct TransferAtWork {
     source: Arc<str>,
     owner: Arc<str>,
     /// It removes the file at its end.
@@ -481,7 +481,7 @@ impl TransferQueue {
                 entry.tries = entry.tries.saturating_add(1);
                 store.put(&entry)?;
                 let (source, owner, removes) = (entry.source.clone(), entry.owner.clone(), entry.removes);
-                self.running.insert(entry.key.clone(), RunningCopy { source, owner, removes });
+                self.running.insert(entry.key.clone(), TransferAtWork { source, owner, removes });
                 actions.push(QueueAction::Start(Box::new(entry)));
             }
         }

@@ -11,12 +11,11 @@ use crate::record_file::{SLOT_BYTES, TransferRecord, parse_slot};
 use crate::sqlite_store::{SqliteStore, StoreError};
 use crate::staging::remote_name;
 use base::LogicalPath;
-use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::fs::{FlockOperation, fcntl_lock, fstat};
 use rustix::io::Errno;
-use std::fs::File;
-use std::io::{self, BufReader};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,19 +48,20 @@ pub(crate) struct RecordFileVersion {
 }
 
 impl RecordFileVersion {
-    fn of(file: &File) -> io::Result<Self> {
-        let metadata = file.metadata()?;
+    fn of(file: impl AsFd) -> io::Result<Self> {
+        let status = fstat(file)?;
+        let nanoseconds = i64::try_from(status.st_mtime_nsec).unwrap_or_default();
         Ok(Self {
-            inode: metadata.ino().cast_signed(),
-            size: metadata.size().cast_signed(),
-            modified: metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec()),
+            inode: status.st_ino.cast_signed(),
+            size: status.st_size,
+            modified: status.st_mtime.saturating_mul(1_000_000_000).saturating_add(nanoseconds),
         })
     }
 }
 
 /// The result for one file.
 #[derive(Default, Debug)]
-struct FileContent {
+struct ImportedRecords {
     /// Requests that are in the queue now.
     taken: usize,
     /// Requests with a notification.
@@ -132,7 +132,7 @@ impl RecordImport<'_> {
 
     fn take_over(&mut self, files: &PrivateDirectory, name: &str) -> Result<(), FileError> {
         let file = match files.open_file(name) {
-            Ok(file) => file,
+            Ok(file) => OwnedFd::from(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error.into()),
         };
@@ -142,9 +142,9 @@ impl RecordImport<'_> {
         let content = match self.store.imported_file(name)? {
             // The process was killed before the file got its other name.
             Some((taken, is_whole)) if taken == version => {
-                FileContent { taken: 1, refused: usize::from(!is_whole), ..FileContent::default() }
+                ImportedRecords { taken: 1, refused: usize::from(!is_whole), ..ImportedRecords::default() }
             }
-            _ => self.read(files, name, file, version)?,
+            _ => self.read(files, name, &file, version)?,
         };
         if content.taken == 0 {
             return Ok(());
@@ -163,12 +163,12 @@ impl RecordImport<'_> {
         &mut self,
         files: &PrivateDirectory,
         name: &str,
-        file: File,
+        file: &OwnedFd,
         version: RecordFileVersion,
-    ) -> Result<FileContent, FileError> {
+    ) -> Result<ImportedRecords, FileError> {
         let path = files.path().join(name);
         self.store.begin()?;
-        let mut content = FileContent::default();
+        let mut content = ImportedRecords::default();
         let read = self.add_all(&path, file, &mut content).and_then(|()| {
             if content.taken > 0 {
                 self.store.set_imported_file(name, version, content.refused == 0)?;
@@ -180,7 +180,7 @@ impl RecordImport<'_> {
             return Err(error);
         }
         let file = path.display();
-        let FileContent { taken, notifying, refused } = content;
+        let ImportedRecords { taken, notifying, refused } = content;
         if taken > 0 {
             tracing::info!(%file, requests = taken, "took over a queue of XRootD's frm_xfrd");
         }
@@ -196,14 +196,13 @@ impl RecordImport<'_> {
     fn add_all(
         &mut self,
         path: &std::path::Path,
-        file: File,
-        content: &mut FileContent,
+        file: &OwnedFd,
+        content: &mut ImportedRecords,
     ) -> Result<(), FileError> {
-        let mut reader = BufReader::with_capacity(SLOT_BYTES * 64, file);
         let mut place = 0;
         let mut slot = [0; SLOT_BYTES];
         loop {
-            let length = read_slot(&mut reader, &mut slot)?;
+            let length = read_slot(file, &mut slot)?;
             let record = match length {
                 0 => return Ok(()),
                 // The header.
@@ -278,24 +277,24 @@ impl RecordImport<'_> {
 }
 
 /// Reads a slot. The result is less than its size at the end of the file only.
-fn read_slot(reader: &mut impl io::Read, slot: &mut [u8; SLOT_BYTES]) -> io::Result<usize> {
+fn read_slot(file: &OwnedFd, slot: &mut [u8; SLOT_BYTES]) -> io::Result<usize> {
     let mut length = 0;
     while let Some(rest) = slot.get_mut(length..).filter(|rest| !rest.is_empty()) {
-        match reader.read(rest) {
+        match rustix::io::read(file, rest) {
             Ok(0) => break,
             Ok(bytes) => length += bytes,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(length)
 }
 
 /// Locks a file as XRootD's programs do, until it is closed.
-fn lock_file(lock: &File) -> io::Result<()> {
+fn lock_file(lock: impl AsFd) -> io::Result<()> {
     let since = Instant::now();
     loop {
-        match fcntl_lock(lock, FlockOperation::NonBlockingLockExclusive) {
+        match fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(()),
             Err(Errno::AGAIN | Errno::ACCESS) if since.elapsed() < LOCK_TIME_MAX => {
                 std::thread::sleep(LOCK_PAUSE);
@@ -471,10 +470,10 @@ mod tests {
         ] {
             site.write("pstgQ.1", slots);
             let files = PrivateDirectory::open(&site.files()).unwrap();
-            let file = files.open_file("pstgQ.1").unwrap();
+            let file = OwnedFd::from(files.open_file("pstgQ.1").unwrap());
             let version = RecordFileVersion::of(&file).unwrap();
             assert!(
-                site.import().read(&files, "pstgQ.1", file, version).is_ok_and(|content| content.taken == 1)
+                site.import().read(&files, "pstgQ.1", &file, version).is_ok_and(|content| content.taken == 1)
             );
             let key = site.entries()[0].key.clone();
             site.store.remove(&key).unwrap();

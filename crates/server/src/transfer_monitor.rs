@@ -25,12 +25,12 @@ const NOT_FOUND: u8 = 2;
 const FAILED: u8 = 1;
 
 /// A record, for destinations that want it.
-enum Record {
+enum MonitorRecord {
     Transfer(TransferFigures),
     Purge(PurgeFigures),
 }
 
-impl Record {
+impl MonitorRecord {
     fn is_for(&self, destination: &RecordDestination) -> bool {
         match self {
             Self::Transfer(TransferFigures { kind: TransferKind::Stage, .. }) => destination.stages,
@@ -43,7 +43,7 @@ impl Record {
 /// Sends records until it is dropped.
 pub(crate) struct TransferMonitor {
     /// `None` while it is dropped.
-    records: Option<SyncSender<Record>>,
+    records: Option<SyncSender<MonitorRecord>>,
     /// Disconnected when the thread has ended.
     ended: Mutex<Receiver<()>>,
     /// Records were lost since the last one that found a place.
@@ -56,7 +56,7 @@ impl TransferMonitor {
         let Some(settings) = &effective.residency.monitoring.value else { return Ok(None) };
         let (records, received) = sync_channel(RECORDS_MAX);
         let (end, ended) = sync_channel(0);
-        let destination = |destination: &RecordDestination| Destination {
+        let destination = |destination: &RecordDestination| RecordCollector {
             sender: ReportSender::new(destination.address.clone()),
             wanted: destination.clone(),
             sequence: 0,
@@ -88,7 +88,7 @@ impl TransferMonitor {
             TransferDirection::Out if copy.entry.removes => TransferKind::MigrateAndRemove,
             TransferDirection::Out => TransferKind::Migrate,
         };
-        self.send(Record::Transfer(TransferFigures {
+        self.send(MonitorRecord::Transfer(TransferFigures {
             client: copy.entry.client.to_string(),
             path: copy.entry.key.path.shown().to_string(),
             ended: copy.ended,
@@ -102,7 +102,7 @@ impl TransferMonitor {
 
     /// Sends a record of a purge.
     pub(crate) fn purged(&self, path: &LogicalPath, metadata: &Metadata) {
-        self.send(Record::Purge(PurgeFigures {
+        self.send(MonitorRecord::Purge(PurgeFigures {
             path: path.shown().to_string(),
             removed: seconds_since_epoch(),
             bytes: metadata.size,
@@ -110,7 +110,7 @@ impl TransferMonitor {
         }));
     }
 
-    fn send(&self, record: Record) {
+    fn send(&self, record: MonitorRecord) {
         let Some(records) = &self.records else { return };
         let is_full = records.try_send(record).is_err();
         let was_full = self.is_full.swap(is_full, Ordering::Relaxed);
@@ -130,7 +130,7 @@ impl Drop for TransferMonitor {
 }
 
 /// A collector.
-struct Destination {
+struct RecordCollector {
     sender: ReportSender,
     wanted: RecordDestination,
     sequence: u8,
@@ -139,8 +139,8 @@ struct Destination {
 /// The thread.
 struct MonitorThread {
     records: TransferRecords,
-    destinations: Vec<Destination>,
-    received: Receiver<Record>,
+    destinations: Vec<RecordCollector>,
+    received: Receiver<MonitorRecord>,
     interval: Duration,
     _end: SyncSender<()>,
 }
@@ -163,10 +163,10 @@ impl MonitorThread {
         }
     }
 
-    fn send(&mut self, record: &Record) {
+    fn send(&mut self, record: &MonitorRecord) {
         let mut packet = match record {
-            Record::Transfer(transfer) => self.records.transfer(transfer),
-            Record::Purge(purge) => self.records.purge(purge),
+            MonitorRecord::Transfer(transfer) => self.records.transfer(transfer),
+            MonitorRecord::Purge(purge) => self.records.purge(purge),
         };
         for destination in &mut self.destinations {
             if record.is_for(&destination.wanted) {

@@ -29,13 +29,13 @@ pub(super) struct EndedTransfers {
 
 /// Numbers of files.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Progress {
+struct TransferProgress {
     all: usize,
     ended: usize,
     running: usize,
 }
 
-impl std::fmt::Display for Progress {
+impl std::fmt::Display for TransferProgress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { all, ended, running } = self;
         let waiting = all.saturating_sub(ended + running);
@@ -47,7 +47,7 @@ impl TransferWait<'_> {
     /// Waits until all transfers have ended, or the time limit is over. Prints a line for each one that ends.
     pub(super) fn until_ended(&self, paths: Vec<String>) -> anyhow::Result<EndedTransfers> {
         let begun = Instant::now();
-        let mut progress = Progress { all: paths.len(), ..Progress::default() };
+        let mut progress = TransferProgress { all: paths.len(), ..TransferProgress::default() };
         let mut ended = EndedTransfers { answers: Vec::new(), all_done: true };
         let line = (err().is_terminal() && !self.json).then(ProgressLine::of_messages);
         let mut left = paths;
@@ -71,10 +71,10 @@ impl TransferWait<'_> {
                 ended.all_done &= state.state == TransferPhase::Done;
                 ended.answers.push(answer);
                 if !self.json {
-                    let print = || self.print(&state);
+                    let report = || self.report(&state);
                     match &line {
-                        Some(line) => line.suspend(print),
-                        None => print(),
+                        Some(line) => line.suspend(report),
+                        None => report(),
                     }
                 }
             }
@@ -93,7 +93,7 @@ impl TransferWait<'_> {
         Ok(ended)
     }
 
-    fn print(&self, transfer: &TransferState) {
+    fn report(&self, transfer: &TransferState) {
         let path = shown(&transfer.path);
         match (transfer.state, self.order, &transfer.reason) {
             (TransferPhase::Done, TransferOrder::Stage, _) => out().line(format_args!("is on disk  {path}")),
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn progress_counts_files() {
-        let progress = Progress { all: 10, ended: 3, running: 2 };
+        let progress = TransferProgress { all: 10, ended: 3, running: 2 };
         assert_eq!(progress.to_string(), "3 of 10 files, 2 being copied, 5 waiting (Ctrl-C stops)");
     }
 }
