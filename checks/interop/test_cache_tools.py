@@ -1,6 +1,7 @@
 """`scalla cache status`, `evict` and `verify`: with a server, without one, and on the disk of a real cache."""
 
 import json
+import os
 from xml.etree import ElementTree
 
 import pytest
@@ -95,7 +96,7 @@ def test_files_are_removed_without_a_server_and_others_stay(cache):
 
 
 def test_damage_is_found_and_stays_for_the_server_to_heal(cache, tmp_path):
-    good = {"files": 3, "blocks": 3 * BLOCKS, "bytes": 3 * SIZE, "blocks_without_checksum": 0, "damaged": []}
+    good = {"files": 3, "blocks": 3 * BLOCKS, "bytes": 3 * SIZE, "blocks_without_checksum": 0, "damaged": [], "missing": []}
     assert verify(cache.tree) == (0, good)
     with open(cache.tree / "d" / "f", "r+b") as file:
         for offset in (5, BLOCK * 2 + 7, BLOCK * 3):
@@ -113,6 +114,21 @@ def test_damage_is_found_and_stays_for_the_server_to_heal(cache, tmp_path):
     assert (tmp_path / "copy").read_bytes() == CONTENT
     wait_until(lambda: verify(cache.tree)[0] == 0, 60)
     assert status(cache.tree)["server"]["damaged_blocks"] == 3
+
+
+def test_what_cannot_be_verified_is_not_good(cache):
+    text = scalla("cache", "verify", cache.tree, "/h", "/typo")
+    assert text.status == 1 and "/typo: nothing is cached there" in text.err and "1 files" in text.out
+    assert verify(cache.tree, "/typo")[1]["missing"] == ["/typo"]
+    cache.stop()
+    (cache.tree / "d").chmod(0)
+    user, group = peers.unprivileged()
+    become = ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups"] if os.geteuid() == 0 else []
+    ran = run([*become, peers.program(), "cache", "verify", cache.tree, "--json"])
+    (cache.tree / "d").chmod(0o755)
+    exit_status, found = ran.status, json.loads(ran.out)
+    assert (exit_status, found["files"]) == (1, 2)
+    assert found["damaged"] == [{"path": "/d", "problem": "it cannot be read: permission denied", "blocks": []}]
 
 
 def test_a_damaged_state_is_named(cache):

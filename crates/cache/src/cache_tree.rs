@@ -3,7 +3,7 @@
 
 use crate::store::{DEPTH_MAX, DecodedState, StoreContext, StoredState, found, look, open_disk};
 use crate::{CacheDirectory, CacheDisk, CacheDiskFile, CacheKey, CacheStartError, StoreError};
-use base::LogicalPath;
+use base::{LogicalPath, errno_text};
 use digest::{Algorithm, RunningChecksum};
 use std::io;
 use std::path::Path;
@@ -76,8 +76,7 @@ impl CacheTree {
         self.context.disk.usage()
     }
 
-    /// Looks through the directories at and below a path. A directory that was removed meanwhile is passed over, and one
-    /// that this user cannot read is foreign.
+    /// Looks through the directories at and below a path. A directory that was removed meanwhile is passed over.
     ///
     /// # Errors
     /// The first error of the operating system, or of `visit`.
@@ -90,9 +89,15 @@ impl CacheTree {
         while let Some((directory, depth)) = waiting.pop() {
             let mut looked = match look(&self.context, &directory) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                // As `lost+found` of some file systems.
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                // It belongs to the file system.
+                Err(error)
+                    if error.kind() == io::ErrorKind::PermissionDenied && is_lost_and_found(&directory) =>
+                {
                     CacheDirectory { foreign: vec![directory], ..CacheDirectory::default() }
+                }
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    let unreadable = vec![(directory, errno_text(&error))];
+                    CacheDirectory { unreadable, ..CacheDirectory::default() }
                 }
                 other => other?,
             };
@@ -158,6 +163,10 @@ impl CacheTree {
         }
         Ok(result)
     }
+}
+
+fn is_lost_and_found(directory: &LogicalPath) -> bool {
+    directory.as_bytes() == b"/lost+found"
 }
 
 fn verify_blocks(
@@ -293,6 +302,7 @@ mod tests {
                 lines.extend(found.damaged.iter().map(|key| format!("damaged {}", key.data().text())));
                 lines.extend(found.unclaimed.iter().map(|key| format!("unclaimed {}", key.data().text())));
                 lines.extend(found.foreign.iter().map(|path| format!("foreign {}", path.text())));
+                lines.extend(found.unreadable.iter().map(|(path, why)| format!("{}: {why}", path.text())));
                 Ok(())
             };
             tree.walk(&path(top), visit).unwrap();
@@ -310,7 +320,11 @@ mod tests {
         ];
         assert_eq!(list("/"), all);
         disk.fail("list", rustix::io::Errno::ACCESS);
-        assert_eq!(list("/d"), ["foreign /d"]);
+        assert_eq!(list("/d"), ["/d: permission denied"]);
+        disk.fail("list", rustix::io::Errno::ACCESS);
+        assert_eq!(list("/lost+found"), ["foreign /lost+found"]);
+        disk.fail("open", rustix::io::Errno::IO);
+        assert_eq!(list("/d/e"), ["/d/e/g.cinfo: input/output error"]);
         let lock = tree.lock().unwrap();
         for name in ["/d/e/g", "/damaged", "/d/u"] {
             assert!(tree.remove(&key(name), &lock).unwrap(), "{name}");

@@ -35,6 +35,7 @@ struct CacheContents {
     damaged: u64,
     unclaimed: u64,
     foreign: u64,
+    unreadable: u64,
     /// Total and used bytes of the file system.
     usage: (u64, u64),
 }
@@ -56,6 +57,7 @@ impl CacheStatusCommand {
             contents.damaged += found.damaged.len() as u64;
             contents.unclaimed += found.unclaimed.len() as u64;
             contents.foreign += found.foreign.len() as u64;
+            contents.unreadable += found.unreadable.len() as u64;
             Ok(())
         });
         walked.with_context(failed)?;
@@ -79,6 +81,7 @@ fn as_json(directory: &str, contents: &CacheContents, server: Option<&CacheServe
         "damaged_states": contents.damaged,
         "unclaimed_files": contents.unclaimed,
         "foreign_files": contents.foreign,
+        "unreadable": contents.unreadable,
         "disk_total": contents.usage.0,
         "disk_used": contents.usage.1,
         "server": server.map(|server| &server.status),
@@ -100,6 +103,7 @@ fn as_text(directory: &str, contents: &CacheContents, server: Option<&CacheServe
         ("damaged states", contents.damaged),
         ("not claimed yet", contents.unclaimed),
         ("of others", contents.foreign),
+        ("not readable", contents.unreadable),
     ];
     rows.extend(
         others.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| (name, show_count(count))),

@@ -2,7 +2,7 @@
 
 use super::running::{open, path};
 use crate::exit_status::FAILED;
-use crate::printer::{ProgressLine, out};
+use crate::printer::{ProgressLine, err, out};
 use crate::quantity::{show_bytes, show_count};
 use anyhow::Context as _;
 use base::LogicalPath;
@@ -54,10 +54,15 @@ impl VerifyCommand {
         let tree = open(&self.directory)?;
         let bar = ProgressLine::of_messages();
         let mut results = CacheVerification::default();
+        let mut missing = Vec::new();
         for path in paths {
+            let known = results.files;
             let verified = results.verify_below(&tree, &path, &bar, !self.json);
             verified
                 .with_context(|| format!("cannot read {} of {}", path.escaped(), self.directory.display()))?;
+            if results.files == known && !path.is_root() {
+                missing.push(path.escaped());
+            }
         }
         bar.finish_and_clear();
         if self.json {
@@ -71,11 +76,14 @@ impl VerifyCommand {
                 "bytes": results.bytes,
                 "blocks_without_checksum": results.without_checksum,
                 "damaged": damaged.collect::<Vec<_>>(),
+                "missing": missing,
             }));
         } else {
             out().line(results.summary());
+            missing.iter().for_each(|path| err().line(format_args!("{path}: nothing is cached there")));
         }
-        Ok(if results.damaged.is_empty() { ExitCode::SUCCESS } else { FAILED.into() })
+        let is_good = results.damaged.is_empty() && missing.is_empty();
+        Ok(if is_good { ExitCode::SUCCESS } else { FAILED.into() })
     }
 }
 
@@ -94,6 +102,10 @@ impl CacheVerification {
         let walked = tree.walk(path, |found| {
             let files = found.files.into_iter().map(|file| file.key);
             files.chain(found.damaged).for_each(|key| self.verify(tree, &key, bar, prints));
+            for (path, why) in found.unreadable {
+                self.files += 1;
+                self.note(path.escaped(), (format!("it cannot be read: {why}"), Vec::new()), bar, prints);
+            }
             Ok(())
         });
         match walked {
@@ -124,7 +136,17 @@ impl CacheVerification {
         if blocks.is_empty() && problem.starts_with("0 ") {
             return;
         }
-        let path = key.data().escaped();
+        self.note(key.data().escaped(), (problem, blocks), bar, prints);
+    }
+
+    /// Takes a problem and the blocks that have it.
+    fn note(
+        &mut self,
+        path: String,
+        (problem, blocks): (String, Vec<u64>),
+        bar: &ProgressLine,
+        prints: bool,
+    ) {
         if prints {
             let list = if blocks.is_empty() { String::new() } else { format!(": {}", ranges(&blocks)) };
             bar.suspend(|| out().line(format_args!("{path}: {problem}{list}")));

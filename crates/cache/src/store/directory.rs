@@ -1,7 +1,7 @@
 //! [`CacheDirectory`]: the contents of a directory of a cache.
 
-use super::{CacheKey, DecodedState, StoreContext};
-use base::LogicalPath;
+use super::{CacheKey, DecodedState, StoreContext, StoreError};
+use base::{LogicalPath, errno_text};
 use std::collections::HashSet;
 use std::io;
 use storage::PlainKind;
@@ -19,6 +19,8 @@ pub struct CacheDirectory {
     pub unclaimed: Vec<CacheKey>,
     /// Files that are not of the cache.
     pub foreign: Vec<LogicalPath>,
+    /// Directories and state files that cannot be read, with the reason.
+    pub unreadable: Vec<(LogicalPath, String)>,
 }
 
 /// The status of a cached file.
@@ -67,7 +69,10 @@ pub(crate) fn look(context: &StoreContext, directory: &LogicalPath) -> io::Resul
                             });
                         }
                         Ok(Some(DecodedState::Damaged)) => found.damaged.push(key.clone()),
-                        Ok(Some(DecodedState::Foreign)) | Err(_) => found.foreign.push(path),
+                        Ok(Some(DecodedState::Foreign)) | Err(StoreError::Foreign) => {
+                            found.foreign.push(path)
+                        }
+                        Err(StoreError::Disk(error)) => found.unreadable.push((path, errno_text(&error))),
                         // It was removed meanwhile.
                         Ok(None) => {}
                     }
