@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 import peers
+import raw
 from tools import data, scalla, wait_until, xrdcp, xrdfs
 
 REAL = "/usr/bin/mpxstats"
@@ -78,6 +79,22 @@ def test_counters_follow_the_work(tmp_path):
         wait_until(lambda: "<lp>" in statistics(server))
         path = next(one for one in ElementTree.fromstring(statistics(server)) if one.get("id") == "oss").find("paths/stats")
         assert path.find("lp").text == '"/"' and int(path.find("tot").text) > int(path.find("free").text) > 0
+
+
+@pytest.mark.parametrize("kind", [peers.Ours, peers.Theirs])
+def test_grants_of_third_party_copies_are_counted(kind):
+    tpc = peers.SETTINGS + "ofs.tpc ttl 2 2" + (f" pgm {peers.real('xrdcp')} --server" if kind is peers.Theirs else "") + "\n"
+
+    def counts(server):
+        return [int(value(statistics(server), f"ofs/tpc/{name}")) for name in ("grnt", "deny", "exp")]
+
+    with kind(settings=tpc) as source, kind(settings=tpc) as target:
+        peers.place(source.tree / "f", data(3000))
+        xrdcp("-N", "--tpc", "only", *(f"root://127.0.0.1:{server.port}//f" for server in (source, target))).ok()
+        assert (counts(source), counts(target)) == ([1, 0, 0], [0, 0, 0])
+        with raw.Connection(source) as client:
+            client.open("/f?tpc.key=k&tpc.dst=127.0.0.1&tpc.stage=copy", raw.O_READ)
+            wait_until(lambda: counts(source) == [1, 0, 1])
 
 
 def test_a_reload_changes_where_reports_go():

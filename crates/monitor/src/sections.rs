@@ -217,13 +217,13 @@ pub fn xroot(found: &ProtocolFigures) -> ReportSection {
 /// Third-party copies from and to this server since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ThirdPartyFigures {
-    /// Grants to destinations.
+    /// Destinations that got a file by a grant.
     pub granted: u64,
     /// Refused copies.
     pub denied: u64,
     /// Failed copies.
     pub failed: u64,
-    /// Grants that were not used in time.
+    /// Grants that were not used in time, and destinations that waited in vain for one.
     pub expired: u64,
 }
 

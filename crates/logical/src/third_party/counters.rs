@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Numbers of third-party copies from and to this server since the start.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct ThirdPartyCounts {
-    /// Grants to destinations.
+    /// Destinations that got a file by a grant.
     pub granted: u64,
     /// Grants and destinations that were refused.
     pub denied: u64,
     /// Copies to this server that failed.
     pub failed: u64,
-    /// Grants that no destination used in time.
+    /// Grants that no destination used in time, and destinations that waited in vain for one.
     pub expired: u64,
 }
 

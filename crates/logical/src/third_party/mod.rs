@@ -157,7 +157,7 @@ impl ThirdPartyCopies {
     pub(crate) fn tick(&self) {
         let now = self.clock.now();
         let over = self.rendezvous().expire(now);
-        self.counters.expired.add(over.grants.len());
+        self.counters.expired.add(over.grants.len() + over.waiting.len());
         for path in over.grants {
             tracing::info!(path = %path.shown(), "a third-party copy was arranged here, but the destination did not fetch the file in time");
         }

@@ -84,7 +84,6 @@ fn open_granted(
         }
         Err(GrantRefusal::Full) => return job::overloaded(),
     };
-    third.counters.granted.add(1);
     if let Some(open) = OpenFileState::of(opened.file.as_ref()) {
         open.set_grant(third.held_grant(granted.number));
     }
@@ -145,6 +144,7 @@ pub(crate) fn collect(
     let asker = CopyDestination::new(key, &plan.plain, origin, who);
     let until = now + third.settings.ttl_max;
     let asked = third.rendezvous().request(asker, || reply.defer(), now, until);
+    third.counters.granted.add(usize::from(matches!(asked, GrantDecision::Granted(_))));
     match asked {
         GrantDecision::Granted(None) => open::proceed(opener, plan, reply),
         GrantDecision::Granted(Some(user)) => match opener.for_user(&user) {
