@@ -25,6 +25,7 @@
 //! | `pwd`      | the protocol `pwd`: passwords                                          |
 //! | `random`   | [`SystemRng`]: random numbers of the kernel                            |
 //! | `replaced_file` | files that are replaced as a whole, under a lock               |
+//! | `s3`       | keys and signatures of requests to object stores                       |
 //! | `secret`   | [`Secret`]: bytes that are wiped and never printed                     |
 //! | `server`   | [`ServerLogin`], [`ServerProtocol`]: the server's side of an exchange  |
 //! | `signing`  | requests that must be signed, and what a signature covers              |
@@ -60,6 +61,7 @@ mod patterns;
 pub mod pwd;
 mod random;
 mod replaced_file;
+pub mod s3;
 mod secret;
 mod server;
 mod signing;
