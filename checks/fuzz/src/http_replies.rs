@@ -2,9 +2,9 @@
 //!
 //! A range decides where bytes of a file go, and the names of a listing become names of entries.
 
-use client::http::{ContentRange, check_multistatus};
+use client::http::{ContentRange, check_multistatus, check_object_listing};
 
-/// Checks `data` as the value of `Content-Range`, and as a listing of WebDAV.
+/// Checks `data` as the value of `Content-Range`, and as listings of WebDAV and of an object store.
 pub fn target(data: &[u8]) {
     if let Some(range) = std::str::from_utf8(data).ok().and_then(ContentRange::parse)
         && let Some((first, last)) = range.bytes
@@ -13,6 +13,10 @@ pub fn target(data: &[u8]) {
     }
     if let Ok(count) = check_multistatus(data) {
         // Each entry has a start, an end and a path.
+        assert!(count <= data.len() / 10);
+    }
+    if let Ok(count) = check_object_listing(data) {
+        // Each entry has a start, an end and a key.
         assert!(count <= data.len() / 10);
     }
 }

@@ -15,7 +15,7 @@ use crate::connect::AddressFilter;
 use crate::connection_limits::ConnectionLimits;
 use crate::credentials::{CredentialChoice, Credentials};
 use crate::failure::Error;
-use crate::http::{HttpFile, HttpFiles, HttpPool};
+use crate::http::{HttpFile, HttpFiles, HttpPool, ObjectStore};
 use crate::listing_memory::ListingMemory;
 use crate::pacing::RequestPacing;
 use crate::pool::{ConnectionPool, ConnectionRequest};
@@ -203,6 +203,12 @@ impl Client {
         limits.add(&self.state);
         self.state.http.limit(limits.clone());
         self.state.pool.limit(limits);
+    }
+
+    /// Has its requests of HTTP be those of an object store from now on: they are signed, carry no token and no
+    /// query of callers, and follow no redirect. Only the first store counts.
+    pub fn use_object_store(&self, store: Arc<ObjectStore>) {
+        self.state.http.use_object_store(store);
     }
 
     /// Connects again for later requests. A connection without open files ends when its callers have left.

@@ -112,6 +112,24 @@ impl HttpAddress {
         Url::parse(&format!("{}://{}", self.server.scheme().name(), self.server.authority())).ok()
     }
 
+    /// Returns the address of a target, which is percent-encoded.
+    pub(super) fn in_server(server: &HttpServer, target: &str) -> Result<Self, Cause> {
+        if target.len() > TARGET_BYTES_MAX {
+            return Err(Cause::BadArgument(format!("the path has more than {TARGET_BYTES_MAX} bytes")));
+        }
+        Ok(Self { server: server.clone(), target: target.to_owned() })
+    }
+
+    /// Returns the address without its query.
+    pub(super) fn without_query(&self) -> Self {
+        Self { server: self.server.clone(), target: self.path().to_owned() }
+    }
+
+    /// Returns the address without slashes at its end.
+    pub(super) fn without_slash(&self) -> Self {
+        Self { server: self.server.clone(), target: self.path().trim_end_matches('/').to_owned() }
+    }
+
     /// Returns the root of the server.
     pub(super) fn root(&self) -> Self {
         Self { server: self.server.clone(), target: "/".to_owned() }
@@ -218,7 +236,7 @@ fn shown(location: &str) -> String {
 }
 
 /// Appends bytes in percent-encoding. Letters, digits, `-._~` and the bytes of `kept` stay.
-fn encode(out: &mut String, bytes: &[u8], kept: &[u8]) {
+pub(super) fn encode(out: &mut String, bytes: &[u8], kept: &[u8]) {
     for &byte in bytes {
         let is_plain = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || kept.contains(&byte);
         if is_plain {

@@ -17,6 +17,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use super::address::{HttpAddress, HttpServer};
 use super::bearer::{header_value, token_of};
 use super::headers::{retry_after, text};
+use super::object_store::{self, ObjectStore};
 use super::pool::HttpConnection;
 use crate::client::Client;
 use crate::failure::{Cause, Error};
@@ -55,7 +56,12 @@ impl HttpRequest {
         self
     }
 
-    fn build(&self, address: &HttpAddress, token: Option<&Secret>) -> Result<Request<Full<Bytes>>, Cause> {
+    fn build(
+        &self,
+        address: &HttpAddress,
+        token: Option<&Secret>,
+        store: Option<&ObjectStore>,
+    ) -> Result<Request<Full<Bytes>>, Cause> {
         let mut request = Request::new(Full::new(self.body.clone()));
         *request.method_mut() = self.method.clone();
         let odd = |what: &str| Cause::BadArgument(format!("the {what} cannot be sent to an HTTP server"));
@@ -69,6 +75,9 @@ impl HttpRequest {
         headers.extend(self.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
         if let Some(token) = token {
             headers.insert(header::AUTHORIZATION, header_value(token).ok_or_else(|| odd("token"))?);
+        }
+        if let Some(store) = store {
+            store.sign(self, address, headers)?;
         }
         Ok(request)
     }
@@ -160,7 +169,7 @@ pub(super) struct HttpExchange<'a> {
     pub(super) url: &'a Url,
     pub(super) operation: &'static str,
     pub(super) end: Instant,
-    /// Requests may carry a token.
+    /// Requests may carry a token or a signature.
     sends_token: bool,
 }
 
@@ -169,9 +178,22 @@ impl<'a> HttpExchange<'a> {
         Self { client, url, operation, end: client.end(), sends_token: true }
     }
 
-    /// Has requests carry no token, because the URL may be that of a server to which another one has redirected.
+    /// Has requests carry no token and no signature, because the URL may be that of a server to which another
+    /// one has redirected.
     pub(super) const fn without_token(self) -> Self {
         Self { sends_token: false, ..self }
+    }
+
+    /// Returns the object store, if requests are those of one.
+    pub(super) fn store(&self) -> Option<&'a ObjectStore> {
+        self.client.http_pool().object_store().map(|store| &**store)
+    }
+
+    /// Returns the address of the URL.
+    pub(super) fn address(&self) -> Result<HttpAddress, Error> {
+        let address = HttpAddress::of(self.url).map_err(|cause| self.refused(cause))?;
+        // A query would choose another request than the one that the keys are meant for.
+        Ok(if self.store().is_some() { address.without_query() } else { address })
     }
 
     /// Creates the error of this operation.
@@ -197,6 +219,9 @@ impl<'a> HttpExchange<'a> {
             let sent = self.send_once(request, &address).await;
             let (response, body) = sent.map_err(failed)?;
             let (status, headers) = (response.status(), response.headers());
+            if self.store().is_some() && status.is_redirection() {
+                return Err(failed(object_store::redirected(status, headers, &address)));
+            }
             if let Some(location) = redirect_of(status, headers) {
                 if visited.len() as u64 > redirects_max {
                     return Err(failed(Cause::RedirectLimit(redirects_max)));
@@ -212,7 +237,9 @@ impl<'a> HttpExchange<'a> {
                 address = next;
                 continue;
             }
-            if let Some(pause) = pause_of(status, headers).filter(|_| pauses < PAUSES_MAX) {
+            let of_store = || self.store().and_then(|_| object_store::pause_of(status, pauses));
+            let pause = pause_of(status, headers).or_else(of_store);
+            if let Some(pause) = pause.filter(|_| pauses < PAUSES_MAX) {
                 if Instant::now().checked_add(pause).is_none_or(|until| until >= self.end) {
                     let text = format!("{} from {address}", reason(status));
                     return Err(failed(Cause::Expired { seconds: pause.as_secs(), text }));
@@ -221,6 +248,9 @@ impl<'a> HttpExchange<'a> {
                 self.pause(pause).await;
                 pauses += 1;
                 continue;
+            }
+            if self.store().is_some() && object_store::is_refusal(status) {
+                return Err(failed(object_store::store_refusal(status, body, &address).await));
             }
             let is_directory = is_directory && !hops.is_empty();
             let (status, headers) = (response.status(), response.into_parts().0.headers);
@@ -257,7 +287,8 @@ impl<'a> HttpExchange<'a> {
             let pool = self.client.http_pool();
             let mut connection = pool.connection(self.client, &address.server, is_new, until).await?;
             let paced = self.client.pacing().cloned().map(PacedRequest::begin);
-            let built = request.build(address, token.as_ref())?;
+            let store = self.store().filter(|_| self.sends_token);
+            let built = request.build(address, token.as_ref(), store)?;
             let sent = timeout_at(until, connection.sender.send_request(built)).await.map_err(late)?;
             match sent {
                 Ok(response) => {
@@ -276,7 +307,7 @@ impl<'a> HttpExchange<'a> {
     /// Returns the token for a server. No server but that of the URL gets one, and the token of the user of
     /// this process is never sent in clear text.
     async fn token(&self, server: &HttpServer) -> Result<Option<Secret>, Cause> {
-        if !self.sends_token || *server != HttpServer::of(self.url) {
+        if !self.sends_token || self.store().is_some() || *server != HttpServer::of(self.url) {
             return Ok(None);
         }
         if let Some(token) = token_of(self.url)? {

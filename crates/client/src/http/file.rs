@@ -54,7 +54,11 @@ impl std::fmt::Debug for HttpFile {
 impl HttpFile {
     pub(crate) async fn open(client: &Client, url: &Url) -> Result<Self, Error> {
         let exchange = HttpExchange::new(client, url, "open");
-        let start = HttpAddress::of(url).map_err(|cause| exchange.refused(cause))?;
+        let start = exchange.address()?;
+        if exchange.store().is_some() && start.path().ends_with('/') {
+            let text = format!("{start} is a directory");
+            return Err(exchange.refused(Cause::Server { code: ErrorCode::IS_DIRECTORY, text }));
+        }
         // A server may show the head of a file to clients that may not read it.
         let (found, is_version_of_data) = find_readable(&exchange, &start).await?;
         let FoundFile { stat, version, address } = found;
@@ -98,7 +102,8 @@ impl HttpFile {
     /// its data must not be kept.
     #[must_use]
     pub fn has_version(&self) -> bool {
-        (self.state.stat.mtime != 0 || self.state.stat.id != 0) && !has_query(&self.state.url)
+        let has_query = has_query(&self.state.url) && self.client.http_pool().object_store().is_none();
+        (self.state.stat.mtime != 0 || self.state.stat.id != 0) && !has_query
     }
 
     /// Returns the URL.
@@ -185,7 +190,12 @@ impl HttpFile {
         came: &mut usize,
     ) -> Result<(), Error> {
         let last = offset + into.len() as u64 - 1;
-        let request = HttpRequest::new(Method::GET).with("range", &format!("bytes={offset}-{last}"));
+        let mut request = HttpRequest::new(Method::GET).with("range", &format!("bytes={offset}-{last}"));
+        let tag = self.state.version.tag.as_ref().filter(|_| !self.state.version.is_weak);
+        if let Some(tag) = tag.filter(|_| exchange.store().is_some()) {
+            // An object store sends no bytes of another version then.
+            request = request.with("if-match", tag);
+        }
         let reply = self.send(exchange, &request).await?;
         let HttpReply { address, hops, status, headers, mut body, .. } = reply;
         let failed = |cause| exchange.error(cause, &address, &hops);
@@ -214,8 +224,13 @@ impl HttpFile {
         let changed = |what: String| Err(Cause::Changed(what));
         let HttpFileState { version, stat, .. } = &*self.state;
         let is_data = matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT);
+        // In an object store, the encoding is a property of the object, whose bytes are sent as they are.
+        let is_plain = self.client.http_pool().object_store().is_some();
         if is_data && !HttpVersion::of(headers).may_be(version) {
             return changed("its entity tag or time is another one".to_owned());
+        }
+        if is_data && !is_plain {
+            check_encoding(headers)?;
         }
         let length = content_length(headers);
         let asked = last - first + 1;
@@ -223,7 +238,6 @@ impl HttpFile {
             |bytes: u64| usize::try_from(bytes).map_err(|_| Cause::TooLarge(format!("{bytes} bytes")));
         match status {
             StatusCode::PARTIAL_CONTENT => {
-                check_encoding(headers)?;
                 let range = text(headers, &header::CONTENT_RANGE).and_then(ContentRange::parse);
                 let bad = |why: &str| Cause::BadAnswer(format!("the range in it {why}"));
                 let range = range.ok_or_else(|| bad("is missing or not one range"))?;
@@ -239,19 +253,16 @@ impl HttpFile {
                 }
                 bytes(to - from + 1)
             }
-            StatusCode::OK => {
-                check_encoding(headers)?;
-                match length {
-                    Some(length) if length != stat.size => {
-                        changed(format!("it has {length} bytes, not {}", stat.size))
-                    }
-                    _ if asked == stat.size => bytes(asked),
-                    _ => Err(Cause::Unsupported(format!(
-                        "{address} ignores ranges (it answers 200 OK to a request for one), so parts of files \
-                         cannot be read; allow ranges at that server"
-                    ))),
+            StatusCode::OK => match length {
+                Some(length) if length != stat.size => {
+                    changed(format!("it has {length} bytes, not {}", stat.size))
                 }
-            }
+                _ if asked == stat.size => bytes(asked),
+                _ => Err(Cause::Unsupported(format!(
+                    "{address} ignores ranges (it answers 200 OK to a request for one), so parts of files \
+                         cannot be read; allow ranges at that server"
+                ))),
+            },
             StatusCode::RANGE_NOT_SATISFIABLE => changed("it is shorter".to_owned()),
             status => Err(refusal(status, address)),
         }

@@ -11,6 +11,7 @@ use super::address::HttpAddress;
 use super::exchange::{HttpBody, HttpExchange, HttpReply, HttpRequest, reason};
 use super::headers::{ContentRange, HttpVersion, check_encoding, content_length, digest, text};
 use super::multistatus::{BodyReader, DavEntry, read_multistatus, segments};
+use super::object_files::{list_objects, stat_object};
 use super::refusal::refusal;
 use crate::answers::{FileChecksum, StatInfo};
 use crate::client::Client;
@@ -77,7 +78,8 @@ async fn find_by_head(
     };
     let mut found = found_file(exchange, (address, &hops), &headers, size).await?;
     // Some servers send this length with the head of each file.
-    if size == 0 && known_size.is_none() && shown_size.is_some() && !found.stat.is_dir() {
+    let is_doubtful = size == 0 && known_size.is_none() && shown_size.is_some() && exchange.store().is_none();
+    if is_doubtful && !found.stat.is_dir() {
         let first = first_byte(exchange, &found.address).await?;
         let empty = first.is_empty.then_some(0);
         found.stat.size = first.size.or(empty).ok_or_else(|| first.unknown_size(exchange))?;
@@ -117,7 +119,10 @@ async fn found_file(
         let text = format!("{address} has no ranges (Accept-Ranges: none), so parts of files cannot be read");
         return Err(failed(Cause::Unsupported(text)));
     }
-    check_encoding(headers).map_err(failed)?;
+    // In an object store, the encoding is a property of the object, whose bytes are sent as they are.
+    if exchange.store().is_none() {
+        check_encoding(headers).map_err(failed)?;
+    }
     let version = HttpVersion::of(headers);
     let mut found = stat(false, size, version.modified.unwrap_or(0), version.id());
     // Such servers answer a request for the head of a directory as that of a file.
@@ -184,7 +189,7 @@ async fn first_byte(exchange: &HttpExchange<'_>, from: &HttpAddress) -> Result<F
 async fn properties(exchange: &HttpExchange<'_>, address: &HttpAddress) -> Result<Option<DavEntry>, Error> {
     let pool = exchange.client.http_pool();
     let offers_dav = pool.offers_dav(&address.server);
-    if offers_dav == Some(false) {
+    if offers_dav == Some(false) || exchange.store().is_some() {
         return Ok(None);
     }
     let reply = match exchange.send(&propfind("0"), address).await {
@@ -234,7 +239,7 @@ async fn read_body(
     read_multistatus(BodyReader::new(&mut body), found).await
 }
 
-fn stat(is_directory: bool, size: u64, mtime: i64, id: u64) -> StatInfo {
+pub(super) fn stat(is_directory: bool, size: u64, mtime: i64, id: u64) -> StatInfo {
     let flags = match is_directory {
         true => StatFlags::READABLE.with(StatFlags::IS_DIR).with(StatFlags::XSET),
         false => StatFlags::READABLE,
@@ -251,7 +256,7 @@ impl HttpFiles {
         let failed = |cause| Error::new(operation, &self.url, cause);
         let path = RemotePath::new(path).map_err(|why| failed(Cause::BadArgument(why.to_string())))?;
         let url = self.url.at(path);
-        let address = HttpAddress::of(&url).map_err(failed)?;
+        let address = HttpExchange::new(&self.client, &url, operation).address()?;
         Ok((url, address))
     }
 
@@ -261,7 +266,11 @@ impl HttpFiles {
     /// [`Error`].
     pub async fn stat(&self, path: &str) -> Result<StatInfo, Error> {
         let (url, address) = self.at("stat", path)?;
-        Ok(find(&HttpExchange::new(&self.client, &url, "stat"), &address).await?.stat)
+        let exchange = HttpExchange::new(&self.client, &url, "stat");
+        match exchange.store() {
+            Some(store) => stat_object(&exchange, store, &address).await,
+            None => Ok(find(&exchange, &address).await?.stat),
+        }
     }
 
     /// Makes a request that each server answers, without a token, and does not look at the answer.
@@ -300,7 +309,8 @@ impl HttpFiles {
         Ok(FileChecksum { kind, value })
     }
 
-    /// Lists a directory by WebDAV. The entries are kept in a short form, because they may be many.
+    /// Lists a directory by WebDAV, or one of an object store. The entries are kept in a short form, because they
+    /// may be many.
     ///
     /// # Errors
     /// [`Error`]: also [`Cause::Unsupported`] if the server does not offer WebDAV.
@@ -309,6 +319,9 @@ impl HttpFiles {
         let directory = format!("{}/", path.trim_end_matches('/'));
         let (_, address) = self.at("list", &directory)?;
         let exchange = HttpExchange::new(&self.client, &url, "list");
+        if let Some(store) = exchange.store() {
+            return list_objects(&exchange, store, &address, with).await;
+        }
         let reply = exchange.send(&propfind("1"), &address).await?;
         let HttpReply { address, hops, status, body, .. } = reply;
         let failed = |cause| exchange.error(cause, &address, &hops);

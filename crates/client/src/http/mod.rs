@@ -12,6 +12,9 @@
 //! | `bearer` | the tokens that requests carry |
 //! | `refusal` | statuses of replies as errors |
 //! | `multistatus` | listings of WebDAV |
+//! | `object_store` | [`ObjectStore`]: a bucket with S3, and the keys for it |
+//! | `object_files` | status and listings of an object store |
+//! | `object_listing` | pages of these listings |
 //!
 //! Limits: 64 KiB and 128 headers of a reply, 10 redirects, 64 unused connections to each server. A body is read
 //! into the place that the caller has given, and never beyond what was asked for.
@@ -25,6 +28,9 @@ mod file;
 mod files;
 mod headers;
 mod multistatus;
+mod object_files;
+mod object_listing;
+mod object_store;
 mod pool;
 mod refusal;
 mod stream;
@@ -33,4 +39,6 @@ pub use file::HttpFile;
 pub use files::HttpFiles;
 pub use headers::ContentRange;
 pub use multistatus::check_multistatus;
+pub use object_listing::check_object_listing;
+pub use object_store::ObjectStore;
 pub(crate) use pool::HttpPool;

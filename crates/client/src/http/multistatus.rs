@@ -251,7 +251,7 @@ pub(super) async fn read_multistatus<R: EventReader>(
 }
 
 /// Returns the character of a reference.
-fn resolved(reference: &str) -> Result<String, Cause> {
+pub(super) fn resolved(reference: &str) -> Result<String, Cause> {
     let number = |digits: &str, base| u32::from_str_radix(digits, base).ok().and_then(char::from_u32);
     let character = match reference {
         "amp" => Some('&'),
@@ -267,7 +267,7 @@ fn resolved(reference: &str) -> Result<String, Cause> {
     character.map(String::from).ok_or_else(|| bad("it has an unknown entity"))
 }
 
-fn cause_of(error: &quick_xml::Error) -> Cause {
+pub(super) fn cause_of(error: &quick_xml::Error) -> Cause {
     match error {
         quick_xml::Error::Io(error) => {
             match error.get_ref().and_then(|inner| inner.downcast_ref::<Cause>()) {

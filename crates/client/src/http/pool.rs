@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::address::HttpServer;
 use super::bearer::BearerCache;
+use super::object_store::ObjectStore;
 use super::stream::HttpStream;
 use crate::client::Client;
 use crate::connect::connect_stream;
@@ -41,6 +42,8 @@ const DAV_SERVERS_MAX: usize = 1024;
 pub(crate) struct HttpPool {
     state: Arc<Mutex<HttpPoolState>>,
     limits: OnceLock<ConnectionLimits>,
+    /// The object store that is reached by these connections, if it is one.
+    store: OnceLock<Arc<ObjectStore>>,
     pub(super) bearer: BearerCache,
 }
 
@@ -159,6 +162,15 @@ impl HttpPool {
     /// Limits the connections from now on. Only the first limits count.
     pub(crate) fn limit(&self, limits: ConnectionLimits) {
         self.limits.set(limits).ok();
+    }
+
+    /// Has requests be those of an object store from now on. Only the first store counts.
+    pub(crate) fn use_object_store(&self, store: Arc<ObjectStore>) {
+        self.store.set(store).ok();
+    }
+
+    pub(super) fn object_store(&self) -> Option<&Arc<ObjectStore>> {
+        self.store.get()
     }
 
     /// Connects again for later requests.
