@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use config::{
     ConfigInput, DirectorySetting, FreeSpace, LogFormat, ManagerAddress, NodeRole, OriginUrl, Overrides,
-    Port, Strictness,
+    Port, ProxyServer, Strictness,
 };
 use server::log::{Levels, Retention};
 use server::{Launch, LogTarget};
@@ -23,9 +23,20 @@ pub(crate) struct ServeCommand {
     #[arg(required_unless_present_any = ["config", "origin"])]
     dir: Option<PathBuf>,
     /// Serve the files of this server (a proxy): `root://HOST[:PORT]`, `roots://HOST[:PORT]`, or read-only
-    /// those of a web server: `https://HOST[:PORT][/DIRECTORY]`, `http://…`.
+    /// those of a web server (`https://HOST[:PORT][/DIRECTORY]`, `http://…`) or of an object store
+    /// (`s3://BUCKET[/PREFIX]`).
     #[arg(long, value_name = "URL", conflicts_with_all = ["dir", "manager", "min_free"])]
     origin: Option<OriginUrl>,
+    /// The object store of the bucket: `https://HOST[:PORT]`, `http://…`. The default is that of Amazon.
+    #[arg(long, value_name = "URL", requires = "origin", value_parser = config::parse_store_endpoint)]
+    s3_endpoint: Option<ProxyServer>,
+    /// The region of the bucket; the default is us-east-1.
+    #[arg(long, value_name = "NAME", requires = "origin", value_parser = config::parse_region)]
+    s3_region: Option<String>,
+    /// File with the keys of the object store, in the form of `~/.aws/credentials`. Without it, requests are
+    /// not signed.
+    #[arg(long, value_name = "FILE", requires = "origin")]
+    s3_credentials: Option<PathBuf>,
     /// Keep the files that clients read in this directory (a disk cache). It must exist.
     #[arg(long, value_name = "DIR", requires = "origin")]
     cache: Option<PathBuf>,
@@ -173,6 +184,9 @@ impl ServeCommand {
             directory,
             cache,
             origin: self.origin,
+            store_endpoint: self.s3_endpoint,
+            store_region: self.s3_region,
+            store_keys: self.s3_credentials.as_deref().map(absolute).transpose()?,
             read_only: self.read_only,
             managers: self.manager,
             min_free: self.min_free,

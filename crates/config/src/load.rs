@@ -14,8 +14,8 @@ use crate::directives::{
 };
 use crate::effective::{
     self, AddressFamily, ChecksumKind, DirectorySetting, EXPORT_DEFAULT, Effective, Export, ExportAttributes,
-    FreeSpace, LogFormat, ManagerAddress, NodeRole, OriginUrl, Port, ProxyOrigin, TlsAuthorities,
-    TlsCertificate, Trace,
+    FreeSpace, LogFormat, ManagerAddress, NodeRole, OriginUrl, Port, ProxyOrigin, ProxyServer, StoreKeys,
+    TlsAuthorities, TlsCertificate, Trace,
 };
 use crate::language::{DirectiveToken, Evaluated, Evaluation, Statement, evaluate};
 use crate::report::{ConfigReport, ProblemKind, Strictness};
@@ -32,6 +32,12 @@ pub struct Overrides {
     pub directory: Option<PathBuf>,
     /// `--origin`: the server whose files are served; replaces that of the file.
     pub origin: Option<OriginUrl>,
+    /// `--s3-endpoint`: the object store of a bucket.
+    pub store_endpoint: Option<ProxyServer>,
+    /// `--s3-region`.
+    pub store_region: Option<String>,
+    /// `--s3-credentials`: the file with its keys.
+    pub store_keys: Option<PathBuf>,
     /// `--cache`: the directory of the disk cache, and `--cache-size`.
     pub cache: Option<(PathBuf, Option<u64>)>,
     /// `--read-only`: makes each export read-only.
@@ -339,14 +345,27 @@ fn command_line(overrides: &Overrides, draft: &mut Draft<'_>) {
 
 /// Takes the origin and the disk cache of a proxy.
 fn proxy_line(overrides: &Overrides, effective: &mut Effective) {
-    if let Some(OriginUrl { server, directory }) = &overrides.origin {
-        let proxy = &mut effective.proxy;
+    let proxy = &mut effective.proxy;
+    if let Some(origin) = &overrides.origin {
         proxy.enabled = Setting::from_command_line(true);
-        let fixed = Some(server.clone());
-        proxy.origin = Setting::from_command_line(Some(ProxyOrigin { forwards: Vec::new(), fixed }));
+        let (fixed, directory, bucket) = match origin {
+            OriginUrl::Server(server, directory) => (Some(server.clone()), directory.clone(), None),
+            OriginUrl::Bucket(bucket) => (None, None, Some(bucket.clone())),
+        };
+        let origin = ProxyOrigin { forwards: Vec::new(), fixed, bucket };
+        proxy.origin = Setting::from_command_line(Some(origin));
         if directory.is_some() {
-            proxy.local_root = Setting::from_command_line(directory.clone());
+            proxy.local_root = Setting::from_command_line(directory);
         }
+    }
+    if let Some(endpoint) = &overrides.store_endpoint {
+        proxy.store.endpoint = Setting::from_command_line(Some(endpoint.clone()));
+    }
+    if let Some(region) = &overrides.store_region {
+        proxy.store.region = Setting::from_command_line(region.clone());
+    }
+    if let Some(file) = &overrides.store_keys {
+        proxy.store.keys = Setting::from_command_line(Some(StoreKeys::of(file.clone())));
     }
     if let Some((directory, bytes)) = &overrides.cache {
         effective.storage.local_root = Setting::from_command_line(Some(directory.clone()));

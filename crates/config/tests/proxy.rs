@@ -52,7 +52,16 @@ fn every_form_of_an_origin_is_read() {
 #[test]
 fn wrong_values_are_errors_with_their_position() {
     for (text, error) in [
-        ("pss.origin s3://o", "f:2:12: error: pss.origin: origins with s3 are not in force yet"),
+        ("pss.origin s3s://o", "f:2:12: error: pss.origin: origins with s3s are not in force yet"),
+        ("pss.origin s3://o:1", "f:2:12: error: pss.origin: badly formed bucket"),
+        ("pss.origin s3://b\nscalla.s3endpoint h:1", "f:3:19: error: scalla.s3endpoint: an object store"),
+        ("pss.origin s3://b\nscalla.s3region a/b", "f:3:17: error: scalla.s3region: 'a/b' is not the name"),
+        ("pss.origin s3://b\nscalla.s3credentials x", "f:3:22: error: scalla.s3credentials: non-absolute"),
+        (
+            "pss.origin s3://b\nscalla.s3credentials /x [a]",
+            "f:3:25: error: scalla.s3credentials: invalid section",
+        ),
+        ("pss.origin s3://b\npss.hostarena /x", "f:3:1: error: pss.hostarena: a bucket has none"),
         ("pss.origin /data", "f:2:12: error: pss.origin: a directory as origin is not in force yet"),
         ("pss.origin root://o:1//data", "f:2:12: error: pss.origin: badly formed origin URL"),
         ("pss.origin ftp://o", "f:2:12: error: pss.origin: unknown protocol 'ftp' of the origin"),
@@ -92,6 +101,10 @@ fn doubtful_combinations_are_warnings() {
         format!("{PROXY}pss.origin o:1\npss.permit x"),
         format!("{PROXY}pss.origin o:1\nofs.tpc ttl 7"),
         format!("{PROXY}pss.origin =\npss.permit x\npss.localroot /x"),
+        format!("{PROXY}pss.origin s3://b\npss.permit x"),
+        format!("{PROXY}pss.origin http://o\nscalla.s3endpoint http://h"),
+        format!("{PROXY}pss.origin http://o\nscalla.s3region x"),
+        format!("{PROXY}pss.origin http://o\nscalla.s3credentials /x"),
     ] {
         assert_eq!(kinds(&text), [ProblemKind::Doubtful], "{text}");
     }
@@ -184,6 +197,47 @@ fn the_last_option_of_each_name_counts_and_the_values_are_shown() {
         show(&again).iter().map(|line| &line.value).collect::<Vec<_>>(),
         show(&effective).iter().map(|line| &line.value).collect::<Vec<_>>()
     );
+}
+
+#[test]
+fn a_bucket_is_an_origin_and_its_values_are_shown() {
+    let text = "pss.origin s3://b/a/\nscalla.s3endpoint http://h:9000\nscalla.s3region r\n\
+        scalla.s3credentials /etc/keys site";
+    let effective = proxy(text);
+    let lines: Vec<String> = show(&effective)
+        .iter()
+        .filter(|line| line.directive.starts_with("scalla.s3") || line.directive == "pss.origin")
+        .map(|line| format!("{} {}", line.directive, line.value.clone().unwrap_or_default()))
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "pss.origin s3://b/a",
+            "scalla.s3endpoint http://h:9000",
+            "scalla.s3region r",
+            "scalla.s3credentials /etc/keys site",
+        ]
+    );
+    let values = |text: &str| show(&proxy(text)).iter().map(|line| line.value.clone()).collect::<Vec<_>>();
+    assert_eq!(values(&lines.join("\n")), values(text));
+    assert_eq!(proxy("pss.origin s3://b").proxy.store.url(), "https://s3.us-east-1.amazonaws.com:443");
+}
+
+#[test]
+fn a_bucket_of_the_command_line_needs_no_file() {
+    let overrides = Overrides {
+        origin: Some("s3://b/a".parse().unwrap()),
+        store_endpoint: Some("http://h:9000".parse().unwrap()),
+        store_region: Some("r".to_owned()),
+        store_keys: Some("/etc/keys".into()),
+        ..Overrides::default()
+    };
+    let loaded = load(&ConfigInput { overrides, ..ConfigInput::default() }, &MemorySource::new());
+    assert!(loaded.report.is_ok(), "{}", loaded.report);
+    let proxy = loaded.effective.proxy;
+    assert_eq!(proxy.origin.value.unwrap().bucket.unwrap().url(), "s3://b/a");
+    assert_eq!((proxy.store.url().as_str(), proxy.store.region.as_str()), ("http://h:9000", "r"));
+    assert_eq!(proxy.store.keys.value.unwrap().section, "default");
 }
 
 #[test]

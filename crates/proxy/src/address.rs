@@ -163,6 +163,7 @@ pub(crate) mod tests {
                 export("/tape", false, true),
             ],
             origin: origin.map(|url| Url::parse(url).unwrap()),
+            store: None,
             forwards: if forwards { SCHEMES.to_vec() } else { Vec::new() },
             permits: None,
             local_root: String::new(),

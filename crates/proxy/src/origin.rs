@@ -11,6 +11,7 @@ use crate::origin_file::is_http;
 use crate::origin_hosts::OriginHosts;
 use crate::place::{OriginPlace, PlaceHooks, ProbeFailure, RequestFailure};
 use crate::settings::ProxyConfig;
+use client::http::ObjectStore;
 use client::{AddressFilter, Cause, Client, ConnectionLimits, Credentials, ListingMemory, Url};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -94,6 +95,8 @@ impl ForwardedLimits {
 pub(crate) struct OriginDialer {
     config: Arc<ProxyConfig>,
     credentials: Credentials,
+    /// The object store, if the origin is one.
+    store: Option<Arc<ObjectStore>>,
     /// The hosts to which connections may lead.
     hosts: OriginHosts,
     runtime: Handle,
@@ -123,8 +126,8 @@ impl OriginDialer {
         let web_server = config.origin.as_ref().filter(|url| is_http(url));
         let of_web_server = |url: &Url| OriginHosts::of_web_server(&url.host, config.permits.clone());
         let hosts = web_server.map(of_web_server).unwrap_or_default();
-        let (config, listings) = (config.clone(), listings.clone());
-        Self { config, credentials, hosts, runtime, names, limits, listings, log: None, current }
+        let (config, listings, store) = (config.clone(), listings.clone(), config.store.clone());
+        Self { config, credentials, store, hosts, runtime, names, limits, listings, log: None, current }
     }
 
     /// Creates the clients of an origin that a client has named.
@@ -140,6 +143,8 @@ impl OriginDialer {
         let credentials = if config.permits.is_some() { fixed.credentials } else { Credentials::none() };
         Self {
             credentials,
+            // Its keys are for no other origin.
+            store: None,
             hosts: OriginHosts::permitted(config.permits.clone()),
             names,
             limits: of_host.connections.clone(),
@@ -167,7 +172,12 @@ impl OriginDialer {
             AddressFilter::new(move |host, address| hosts.check(host, address).map(|()| vec![address]));
         let filter = filter.with_resolver(self.names.clone());
         let ProxyConfig { client, trusted, .. } = &*self.config;
-        Client::for_server(client.clone(), PROGRAM, filter, trusted.clone(), self.credentials.clone())
+        let client =
+            Client::for_server(client.clone(), PROGRAM, filter, trusted.clone(), self.credentials.clone());
+        if let Some(store) = &self.store {
+            client.use_object_store(store.clone());
+        }
+        client
     }
 
     /// Creates the place of a server.

@@ -21,7 +21,7 @@ pub(crate) const fn is_http(url: &Url) -> bool {
 
 /// Returns the refusal of a change at an origin that can only be read.
 pub(crate) fn read_only(operation: &'static str, url: &Url) -> Error {
-    let text = "the origin is an HTTP server, whose files can only be read".to_owned();
+    let text = "the origin is an HTTP server or an object store, whose files can only be read".to_owned();
     Error::new(operation, url, Cause::Server { code: ErrorCode::FS_READ_ONLY, text })
 }
 
@@ -180,12 +180,15 @@ mod tests {
     use super::http_support::{Action, FakeHttp, Received, file, reply};
     use crate::address::tests::proxy;
     use crate::limits::Requester;
-    use crate::origin::{OriginDialer, OriginServer, RequestKind};
+    use crate::origin::{ForwardedLimits, OriginDialer, OriginServer, RequestKind};
     use crate::origin_names::OriginNameSpace;
     use crate::place::RequestFailure;
     use crate::remote_file::RemoteFile;
     use crate::settings::ProxyConfig;
+    use auth::Secret;
+    use auth::s3::S3Credentials;
     use base::{ClientHost, ErrorKind, LogicalPath, Owner};
+    use client::http::ObjectStore;
     use client::{Client, ListingMemory, OpenWith, Url};
     use config::HostPattern;
     use std::sync::Arc;
@@ -298,6 +301,29 @@ mod tests {
             let opened = RemoteFile::open(origin, url.clone(), OpenWith::read(), REQUESTER).await;
             assert_eq!(opened.is_ok(), is_permitted, "{permit:?}");
             assert_eq!(other.connections() > 0, is_permitted, "{permit:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_fixed_origin_gets_requests_with_the_keys_of_the_store() {
+        let server = FakeHttp::start(|request| file(request, b"abc", VERSION)).await;
+        let (url, listings) = (server.url("/b/f"), ListingMemory::new(1000));
+        let keys = S3Credentials::new("AKID", Secret::from(&b"secret"[..]), None);
+        let store = Some(ObjectStore::new(&url, "b", "r", Some(keys)));
+        let config = Arc::new(ProxyConfig { store, ..proxy(Some(&url.to_string()), true) });
+        let shared = ForwardedLimits::new(&config, listings.clone());
+        let (fixed, forwarded) = (
+            OriginDialer::fixed(&config, Handle::current(), &listings),
+            OriginDialer::forwarded(&config, Handle::current(), &shared, &shared.of_host()),
+        );
+        for (dialer, is_signed) in [(fixed, true), (forwarded, false)] {
+            let file = open(&OriginServer::new(&url, dialer), &url).await;
+            assert_eq!(file.read_bytes(0, 3).await.unwrap(), "abc");
+            let requests = server.requests("GET");
+            let of_this = requests.iter().rev().take(2);
+            for request in of_this {
+                assert_eq!(request.contains("Credential=AKID/"), is_signed, "{request}");
+            }
         }
     }
 

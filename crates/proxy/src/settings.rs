@@ -4,6 +4,7 @@ use crate::cached_origin::ProxyCache;
 use auth::tls::TrustAnchors;
 use base::LogicalPath;
 use cache::{CacheStartError, DiskCacheSettings};
+use client::http::ObjectStore;
 use client::{Credentials, Scheme, Settings, Source, Url};
 use config::HostPattern;
 use std::io;
@@ -71,6 +72,8 @@ pub struct ProxyConfig {
     pub exports: Vec<ProxyExport>,
     /// The fixed origin; `None` if all paths name theirs.
     pub origin: Option<Url>,
+    /// The object store that is the fixed origin, if it is one. Its bucket is part of `local_root`.
+    pub store: Option<Arc<ObjectStore>>,
     /// Protocols by which paths may name an origin: `/root:/host:port/path`. With none, they name no origin.
     pub forwards: Vec<Scheme>,
     /// The hosts that forwarded paths may name, and to which a fixed web server may redirect; `None` for all.

@@ -3,11 +3,14 @@
 use crate::adapters::SystemClock;
 use crate::assembly;
 use crate::error::StartError;
+use crate::login;
 use crate::tls;
+use auth::s3::S3Credentials;
 use base::LogicalPath;
 use cache::{CacheLimits, DiskCacheSettings, DiskShare};
+use client::http::ObjectStore;
 use client::{Credentials, Scheme, Settings, Source, Url};
-use config::{CacheSpace, Effective, HostPattern, OriginProtocol, ProxyServer};
+use config::{CacheSpace, Effective, HostPattern, OriginBucket, OriginProtocol, ProxyServer, StoreValues};
 use logical::Prepares;
 use proxy::{PrepareIds, ProxyCacheConfig, ProxyConfig, ProxyExport, ProxyFiles};
 use std::net::{IpAddr, UdpSocket};
@@ -89,13 +92,23 @@ fn configuration(effective: &Effective, port: u16) -> Result<ProxyConfig, String
         values.permits.iter().filter(|permit| permit.paths).map(|permit| permit.host.clone()).collect();
     let own = assembly::own_address(&effective.host, port);
     let checksums = effective.protocol.checksums.offered.iter();
+    let local_root = values.local_root.value.clone().unwrap_or_default();
+    let (fixed, local_root, store) = match &origin.bucket {
+        None => (origin.fixed.as_ref().map(url).transpose()?, local_root, None),
+        Some(bucket) => {
+            let url = Url::parse(&values.store.url()).map_err(|error| error.to_string())?;
+            let store = object_store(&url, &bucket.name, &values.store)?;
+            (Some(url), format!("/{}{}{local_root}", bucket.name, bucket.prefix), Some(store))
+        }
+    };
     Ok(ProxyConfig {
         exports: exports.collect(),
-        origin: origin.fixed.as_ref().map(url).transpose()?,
+        origin: fixed,
+        store,
         forwards: origin.forwards.iter().map(|protocol| scheme(*protocol)).collect(),
         // Permits for object ids only permit no path.
         permits: (!values.permits.is_empty()).then_some(permits),
-        local_root: values.local_root.value.clone().unwrap_or_default(),
+        local_root,
         host_arena: values.host_arena.value.clone().unwrap_or_default(),
         client: client_settings(effective)?,
         credentials: Credentials::of_user(),
@@ -105,6 +118,16 @@ fn configuration(effective: &Effective, port: u16) -> Result<ProxyConfig, String
         cache: cache(effective),
         own_address: (own.address, own.name),
     })
+}
+
+/// Returns an object store with its keys, which are read from their file.
+fn object_store(url: &Url, bucket: &str, values: &StoreValues) -> Result<Arc<ObjectStore>, String> {
+    let keys = values.keys.as_ref().map(|keys| {
+        login::keep_out_of_core_dumps("the keys of the object store");
+        let read = S3Credentials::read(&keys.file, &keys.section);
+        read.map_err(|why| format!("cannot use the keys of the object store: {why}"))
+    });
+    Ok(ObjectStore::new(url, bucket, &values.region, keys.transpose()?))
 }
 
 /// Time that a reader of the disk cache waits for the connection of another one.
@@ -166,7 +189,8 @@ fn client_settings(effective: &Effective) -> Result<Settings, String> {
 pub(crate) fn query_answer(effective: &Effective) -> Option<String> {
     let origin = effective.proxy.origin.as_ref().filter(|_| *effective.proxy.enabled)?;
     let forwards = if origin.forwards.is_empty() { "" } else { "= " };
-    let fixed = origin.fixed.as_ref().map(ProxyServer::authority).unwrap_or_default();
+    let bucket = || origin.bucket.as_ref().map(OriginBucket::url);
+    let fixed = origin.fixed.as_ref().map(ProxyServer::authority).or_else(bucket).unwrap_or_default();
     Some(format!("{forwards}{fixed}"))
 }
 
@@ -221,6 +245,7 @@ mod tests {
         assert_eq!(answer("pss.origin [::1]:2"), "[::1]:2");
         assert_eq!(answer("pss.origin = o 3"), "= o:3");
         assert_eq!(answer("pss.origin ="), "= ");
+        assert_eq!(answer("pss.origin s3://b/p"), "s3://b/p");
         assert_eq!(query_answer(&Effective::default()), None);
     }
 }

@@ -26,6 +26,7 @@ mod missing;
 mod monitoring;
 mod multi_user;
 mod name_rules;
+mod object_store;
 mod ofs;
 mod origin;
 mod oss;

@@ -3,10 +3,11 @@
 use super::arguments::Arguments;
 use super::draft::Draft;
 use super::fault::DirectiveFault;
+use super::object_store;
 use super::shared::{option_not_yet, part_without_effect, unprotected};
 use crate::effective::{
-    AddressProblem, Effective, HostPattern, OTHER_PROTOCOLS, OriginAddress, OriginOption, OriginPermit,
-    OriginProtocol, ProxyOrigin, ProxyServer,
+    AddressProblem, Effective, HostPattern, OTHER_PROTOCOLS, OriginAddress, OriginBucket, OriginOption,
+    OriginPermit, OriginProtocol, ProxyOrigin, ProxyServer,
 };
 use crate::language::DirectiveToken;
 use crate::report::{ConfigReport, ProblemKind};
@@ -40,7 +41,7 @@ const OPTIONS: [(&str, Option<&str>); 19] = [
 /// Settings that are not 0.
 const NOT_ZERO: [&str; 4] = ["ConnectionWindow", "RedirectLimit", "RequestTimeout", "StreamTimeout"];
 
-/// `[=protocol,…] {host[:port| port] | URL | /path}`.
+/// `[=protocol,…] {host[:port| port] | URL | s3://bucket[/prefix] | /path}`.
 pub(super) fn origin(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut token = Some(arguments.need("origin")?);
     let list = token.and_then(|token| token.text.strip_prefix('=').map(|list| (token, list)));
@@ -66,9 +67,16 @@ pub(super) fn origin(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Re
         }
         token = arguments.next();
     }
-    let fixed = token.map(|token| server(token, arguments, draft)).transpose()?;
+    let (mut fixed, mut bucket) = (None, None);
+    match token {
+        Some(token) if OriginBucket::is_named(&token.text) => {
+            let parsed = token.text.parse::<OriginBucket>();
+            bucket = Some(parsed.map_err(|what| DirectiveFault::at(token, what, String::new()))?);
+        }
+        token => fixed = token.map(|token| server(token, arguments, draft)).transpose()?,
+    }
     draft.finish(arguments);
-    let origin = ProxyOrigin { forwards, fixed };
+    let origin = ProxyOrigin { forwards, fixed, bucket };
     draft.effective.proxy.origin.set(Some(origin), arguments.origin());
     Ok(())
 }
@@ -82,7 +90,7 @@ fn server(
     let OriginAddress { protocol, host, port } =
         OriginAddress::parse(&token.text).map_err(|problem| match problem {
             AddressProblem::Unsupported(what) => {
-                let allowed = "not starting, because its files would not be served; use root://, roots://, http:// or https://";
+                let allowed = "not starting, because its files would not be served; use root://, roots://, http://, https:// or s3://";
                 DirectiveFault::at(token, what, allowed).of(ProblemKind::Unsupported)
             }
             AddressProblem::Malformed(what) => {
@@ -215,6 +223,7 @@ pub(crate) fn check_proxy(effective: &Effective, report: &mut ConfigReport) {
         return;
     }
     super::cache::check(effective, report);
+    object_store::check(effective, report);
     let mut stop = |origin: &Origin, what: &str, allowed: &str| {
         report.add(ProblemKind::Unsupported, origin.clone(), what, allowed);
     };
@@ -226,7 +235,8 @@ pub(crate) fn check_proxy(effective: &Effective, report: &mut ConfigReport) {
         let what = "proxies in a cluster are not in force yet";
         stop(&values.enabled.origin, what, "remove all.manager and other roles than server");
     }
-    let is_origin = |value: &&ProxyOrigin| value.fixed.is_some() || !value.forwards.is_empty();
+    let is_origin =
+        |value: &&ProxyOrigin| value.fixed.is_some() || value.bucket.is_some() || !value.forwards.is_empty();
     let Some(value) = origin.value.as_ref().filter(is_origin) else {
         return stop(&values.enabled.origin, "the proxy has no origin", "set pss.origin host:port");
     };
@@ -248,7 +258,7 @@ pub(crate) fn check_proxy(effective: &Effective, report: &mut ConfigReport) {
         }
         _ => {}
     }
-    if value.fixed.is_none() && values.local_root.is_some() {
+    if value.fixed.is_none() && value.bucket.is_none() && values.local_root.is_some() {
         let what = "pss.localroot has no effect, because all paths name their origin";
         warn(&values.local_root.origin, what, "use pss.hostarena");
     }

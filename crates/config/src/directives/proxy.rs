@@ -5,6 +5,7 @@
 
 use super::cache;
 use super::definition::{Directive, Section};
+use super::object_store;
 use super::origin;
 use super::standing::{Standing, UsageFrequency};
 
@@ -12,10 +13,22 @@ pub(super) const SECTION: Section = Section {
     title: "Proxy, cache, throttling: pss., pfc., throttle.",
     about: "A proxy serves the files of other servers; see [proxy.md](proxy.md). Throttling is not in force yet. With a cache, directives of it that are not in force stop the start.",
     directives: &[
-        Directive::new(&["pss.origin"], UsageFrequency::Most, "[=protocol,…] {host[:port| port] | URL | /path}", origin::origin)
+        Directive::new(&["pss.origin"], UsageFrequency::Most, "[=protocol,…] {host[:port| port] | URL | s3://bucket[/prefix] | /path}", origin::origin)
             .default("none")
-            .help("The server whose files the proxy serves. With `=`, paths name their origin: `/root:/host:port/path`. Protocols are root, roots, http and https (also dav, davs). After `=` is a list of those that paths may name; without a list they are root and roots. Files of web servers can only be read. Directories and other protocols do not start.")
+            .help("The server whose files the proxy serves. With `=`, paths name their origin: `/root:/host:port/path`. Protocols are root, roots, http and https (also dav, davs). After `=` is a list of those that paths may name; without a list they are root and roots. Files of web servers and of object stores (`s3://`) can only be read. Directories and other protocols do not start.")
             .example("origin.example.org:1094"),
+        Directive::new(&["scalla.s3endpoint"], UsageFrequency::Common, "{https|http}://host[:port]", object_store::endpoint)
+            .default("that of Amazon in the region")
+            .help("The object store of the bucket that `pss.origin s3://…` names.")
+            .example("https://s3.example.org"),
+        Directive::new(&["scalla.s3region"], UsageFrequency::Common, "name", object_store::region)
+            .default("us-east-1")
+            .help("The region of the bucket, which is part of the signature of requests.")
+            .example("eu-west-1"),
+        Directive::new(&["scalla.s3credentials"], UsageFrequency::Common, "path [section]", object_store::credentials)
+            .default("none")
+            .help("File with the keys for the object store, in the form of `~/.aws/credentials`, and the section there (`default`). Only the user of the server may read it. It is read at the start. Without it, requests are not signed, as for public buckets.")
+            .example("/etc/xrootd/s3.keys"),
         Directive::new(&["pss.permit"], UsageFrequency::Common, "[/] [*] host", origin::permit)
             .default("all")
             .help("Hosts that paths may name as origins, also by redirects of these, and to which a fixed web server may redirect. Without it, a fixed web server does not redirect into loopback, link-local or private networks that it is not in. `*` alone is for object ids, which are not served.")

@@ -14,6 +14,7 @@ mod multi_user;
 mod name_rules;
 mod names;
 mod network;
+mod object_store;
 mod process;
 mod protocol;
 mod proxy;
@@ -56,6 +57,8 @@ pub use name_rules::{NAME_RULES_MAX, NameLayout, NamePattern, NameRule, PatternP
 pub use network::{
     AddressFamily, HostPattern, KeepAlive, MAX_FD_RANGE, MaxFd, NetworkConfig, PORT_DEFAULT, Port,
 };
+pub(crate) use object_store::is_section;
+pub use object_store::{OriginBucket, StoreKeys, StoreValues, parse_region, parse_store_endpoint};
 pub(crate) use process::site_name;
 pub use process::{
     DRAIN_SECONDS, DirectorySetting, LogFormat, LogLevel, ProcessConfig, SITE_NAME_MAX, Trace,

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use super::network::HostPattern;
+use super::object_store::{OriginBucket, StoreValues};
 use crate::setting::Setting;
 
 /// Protocols of origins that are not supported.
@@ -170,24 +171,27 @@ impl ProxyServer {
     }
 }
 
-/// `--origin`: a server, and with HTTP the directory there whose files are served.
+/// `--origin`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct OriginUrl {
-    /// The server.
-    pub server: ProxyServer,
-    /// The directory; `None` for all files.
-    pub directory: Option<String>,
+pub enum OriginUrl {
+    /// A server, and with HTTP the directory there whose files are served; `None` for all files.
+    Server(ProxyServer, Option<String>),
+    /// A bucket of an object store.
+    Bucket(OriginBucket),
 }
 
 impl FromStr for OriginUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if OriginBucket::is_named(text) {
+            return text.parse().map(Self::Bucket);
+        }
         let path_at = text.find("://").and_then(|at| Some(at + 3 + text.get(at + 3..)?.find('/')?));
         let (server, path) = path_at.and_then(|at| text.split_at_checked(at)).unwrap_or((text, ""));
         let directory = path.trim_end_matches('/');
         if directory.is_empty() {
-            return Ok(Self { server: text.trim_end_matches('/').parse()?, directory: None });
+            return Ok(Self::Server(text.trim_end_matches('/').parse()?, None));
         }
         let parsed: ProxyServer = server.parse()?;
         if !parsed.protocol.is_http() {
@@ -197,7 +201,7 @@ impl FromStr for OriginUrl {
         if directory.contains(['%', '?', '#']) {
             return Err("write the directory as it is, without percent-encoding and query".to_owned());
         }
-        Ok(Self { server: parsed, directory: Some(directory.to_owned()) })
+        Ok(Self::Server(parsed, Some(directory.to_owned())))
     }
 }
 
@@ -206,8 +210,10 @@ impl FromStr for OriginUrl {
 pub struct ProxyOrigin {
     /// Protocols by which paths may name their origin: `/root:/host:port/path`. With none, they name no origin.
     pub forwards: Vec<OriginProtocol>,
-    /// The origin of all other paths. One of both exists.
+    /// The origin of all other paths.
     pub fixed: Option<ProxyServer>,
+    /// The bucket that is the origin of all other paths instead. One of the three exists.
+    pub bucket: Option<OriginBucket>,
 }
 
 /// `pss.permit`: hosts that clients may name as origins.
@@ -300,6 +306,8 @@ pub struct ProxySettings {
     pub options: Vec<Setting<OriginOption>>,
     /// `pss.inetmode v4`: only IPv4 is used to reach origins.
     pub only_ipv4: Setting<bool>,
+    /// The object store of a bucket.
+    pub store: StoreValues,
     /// The disk cache.
     pub cache: CacheValues,
 }
@@ -338,12 +346,18 @@ mod tests {
 
     #[test]
     fn only_an_http_origin_of_the_command_line_has_a_directory() {
-        let parsed = |text: &str| text.parse::<OriginUrl>().map(|url| (url.server.url(), url.directory));
+        let parsed = |text: &str| {
+            text.parse::<OriginUrl>().map(|url| match url {
+                OriginUrl::Server(server, directory) => (server.url(), directory),
+                OriginUrl::Bucket(bucket) => (bucket.url(), None),
+            })
+        };
         let directory =
             |url: &str, directory: Option<&str>| Ok((url.to_owned(), directory.map(str::to_owned)));
         assert_eq!(parsed("https://o/a b/c/"), directory("https://o:443", Some("/a b/c")));
         assert_eq!(parsed("http://[::1]:8/"), directory("http://[::1]:8", None));
         assert_eq!(parsed("o:1"), directory("root://o:1", None));
+        assert_eq!(parsed("s3://b/a/"), directory("s3://b/a", None));
         for text in ["root://o//data", "https://o/a%20b", "https://o/a?x", "https:///a", "ftp://o/a"] {
             assert!(parsed(text).is_err(), "{text}");
         }

@@ -1,7 +1,9 @@
 //! The values of a proxy as text.
 
 use super::lines::{EffectiveLines, Reload};
-use crate::effective::{CacheSpace, CacheValues, OriginPermit, ProxyOrigin, ProxyServer, ProxySettings};
+use crate::effective::{
+    CacheSpace, CacheValues, OriginBucket, OriginPermit, ProxyOrigin, ProxyServer, ProxySettings,
+};
 use crate::values::show_size;
 
 /// Shows the values of a proxy. They need a restart, because open files belong to an origin.
@@ -11,6 +13,14 @@ pub(super) fn show(values: &ProxySettings, lines: &mut EffectiveLines) {
     }
     lines.restart("ofs.osslib", &values.enabled, |_| "libXrdPss.so".to_owned());
     lines.add(Reload::Restart, "pss.origin", &values.origin, |origin| origin.as_ref().map(self::origin));
+    if values.origin.as_ref().is_some_and(|origin| origin.bucket.is_some()) {
+        let store = &values.store;
+        lines.add(Reload::Restart, "scalla.s3endpoint", &store.endpoint, |_| Some(store.url()));
+        lines.restart("scalla.s3region", &store.region, Clone::clone);
+        lines.add(Reload::Restart, "scalla.s3credentials", &store.keys, |keys| {
+            keys.as_ref().map(|keys| format!("{} {}", keys.file.display(), keys.section))
+        });
+    }
     for setting in &values.permits {
         lines.restart("pss.permit", setting, permit);
     }
@@ -50,7 +60,8 @@ fn space(space: CacheSpace) -> String {
 fn origin(origin: &ProxyOrigin) -> String {
     let protocols: Vec<_> = origin.forwards.iter().map(|protocol| protocol.name()).collect();
     let forwards = (!protocols.is_empty()).then(|| format!("={}", protocols.join(",")));
-    let server = origin.fixed.as_ref().map(ProxyServer::url);
+    let bucket = origin.bucket.as_ref().map(OriginBucket::url);
+    let server = origin.fixed.as_ref().map(ProxyServer::url).or(bucket);
     forwards.into_iter().chain(server).collect::<Vec<_>>().join(" ")
 }
 
