@@ -25,7 +25,8 @@ pub use cache_tree::{CacheTree, CacheTreeLock, FileVerification, VerifiedBlocks}
 pub use cinfo::{CINFO_BYTES_MAX, CacheAccess, CacheChecks, Cinfo, CinfoError, CinfoVersion};
 pub use disk_cache::{
     CacheChange, CacheClock, CacheEviction, CacheLimits, CacheOrigin, CacheRead, CacheReadError, CacheReader,
-    CacheStartError, DiskCache, DiskCacheSettings, DiskCacheStatus, DiskShare, OpenTicket,
+    CacheStartError, ColdFiles, DirectoryQuota, DiskCache, DiskCacheSettings, DiskCacheStatus, DiskShare,
+    FileShares, OpenTicket,
 };
 pub use eviction::{EvictionPolicy, LruPolicy, S3FifoPolicy};
 pub use fill::{FetchId, FileFill, FillAction, ReadId, ReadPattern, ReaderId};

@@ -11,6 +11,7 @@
 //! | `load` | a file and a command line to the effective configuration |
 //! | `effective` | the result: one struct per crate, each value with its origin |
 //! | `report` | all problems of a configuration |
+//! | `cache_quotas` | the file with quotas of the disk cache |
 //! | `check` | validation of values against each other and the disk |
 //! | `show` | the effective configuration as text |
 //! | `changes` | differences between two configurations, by need of a restart |
@@ -18,6 +19,7 @@
 //! | `setting` | a value and its origin |
 //! | `source` | the source of text: the file system, or memory in tests |
 
+mod cache_quotas;
 mod changes;
 mod check;
 mod directives;
@@ -31,6 +33,7 @@ mod show;
 mod source;
 mod values;
 
+pub use cache_quotas::{CACHE_QUOTAS_MAX, cache_quotas};
 pub use changes::{Changes, DirectiveChange, changes};
 pub use check::{Disk, LocalDisk, PathAccess, check};
 pub use directives::{

@@ -124,10 +124,16 @@ fn the_cache_has_its_values() {
             .proxy
             .cache;
     assert_eq!((*cache.memory, *cache.block_bytes, *cache.prefetch), (2 << 30, 64 << 10, 0));
-    let (low, high) = *cache.usage;
-    assert_eq!((low.bytes(1000), high.bytes(1000)), (500, 750));
-    let cache = proxy(&format!("{CACHE}pfc.diskusage 100g 1t purgeinterval 5m")).proxy.cache;
-    assert_eq!(*cache.usage, (CacheSpace::Bytes(100 << 30), CacheSpace::Bytes(1 << 40)));
+    assert_eq!((cache.usage.low.bytes(1000), cache.usage.high.bytes(1000)), (500, 750));
+    assert_eq!((cache.usage.files, cache.usage.cold, cache.usage.interval.as_secs()), (None, None, 300));
+    let text = "100g 1t files 1g 0.2 50g purgeinterval 5m purgecoldfiles 3d 12";
+    let cache =
+        proxy(&format!("{CACHE}pfc.diskusage {text}\npfc.purgelib libXrdPfcPurgeQuota.so /q")).proxy.cache;
+    let sizes = [1, 50, 100, 1024].map(|gib| CacheSpace::Bytes(gib << 30));
+    assert_eq!((cache.usage.low, cache.usage.high), (sizes[2], sizes[3]));
+    assert_eq!(cache.usage.files, Some([sizes[0], CacheSpace::Share(200_000), sizes[1]]));
+    assert_eq!(cache.usage.cold.map(|(age, every)| (age.as_secs(), every)), Some((259_200, 12)));
+    assert_eq!(cache.quota_file.value, Some("/q".into()));
     let cache = proxy("pss.origin o:1\noss.localroot /c\npss.cachelib default").proxy.cache;
     assert_eq!(
         (*cache.enabled, *cache.memory, *cache.block_bytes, *cache.prefetch),
@@ -138,8 +144,10 @@ fn the_cache_has_its_values() {
 
 #[test]
 fn values_of_the_cache_can_be_shown_and_read_again() {
-    for usage in ["0.9 0.95", "100g 1t", "123k 1.5m"] {
-        let effective = proxy(&format!("{CACHE}pfc.ram 3g\npfc.diskusage {usage}"));
+    for usage in ["0.9 0.95", "100g 1t", "123k 1.5m files 1k 2k 0.3 sleep 61 purgecoldfiles 90m 1"] {
+        let effective = proxy(&format!(
+            "{CACHE}pfc.ram 3g\npfc.purgelib libXrdPfcPurgeQuota-5.so /q\npfc.diskusage {usage}"
+        ));
         let is_cache =
             |name: &str| name.starts_with("pfc.") || name.starts_with("pss.") || name == "oss.localroot";
         let lines: Vec<String> = show(&effective)
@@ -148,11 +156,9 @@ fn values_of_the_cache_can_be_shown_and_read_again() {
             .map(|line| format!("{} {}", line.directive, line.value.clone().unwrap_or_default()))
             .filter(|line| !line.ends_with(' '))
             .collect();
-        assert_eq!(
-            proxy(&lines.join("\n")).proxy.cache.usage.value,
-            effective.proxy.cache.usage.value,
-            "{lines:?}"
-        );
+        let (again, cache) = (proxy(&lines.join("\n")).proxy.cache, effective.proxy.cache);
+        assert_eq!(again.usage.value, cache.usage.value, "{lines:?}");
+        assert_eq!(again.quota_file.value, cache.quota_file.value, "{lines:?}");
     }
 }
 
@@ -164,7 +170,14 @@ fn a_cache_that_would_do_something_else_does_not_start() {
         ("pfc.spaces data meta", "pfc.spaces is not in force yet"),
         ("pfc.diskusage 0.5 0.4", "the low value must be less than the high one"),
         ("pfc.diskusage 0.5 1.5", "diskusage 1.5 is neither a fraction nor a size"),
-        ("pfc.diskusage 0.5 0.6 files 1g 2g 3g", "'files' is not in force yet"),
+        ("pfc.diskusage 0.5 0.6 files 1g 3g 2g", "the nominal value must be less than the max one"),
+        ("pfc.diskusage 0.5 0.6 files 1g 2g", "diskusage files max value not specified"),
+        ("pfc.diskusage 0.5 0.6 files 0.1 0.2 0.5", "the max value must be less than the low one"),
+        ("pfc.diskusage 0.5 0.6 purgeinterval 59", "purgeinterval 59 may not be less than"),
+        ("pfc.diskusage 0.5 0.6 purgecoldfiles 10m 1", "purgecoldfiles age 10m may not be less than"),
+        ("pfc.diskusage 0.5 0.6 purgecoldfiles 1d", "purgecoldfiles n value not specified"),
+        ("pfc.purgelib libOther.so /f", "pfc.purgelib is not in force yet"),
+        ("pfc.purgelib libXrdPfcPurgeQuota.so", "purge quota file path not specified"),
         ("pfc.ram 100m", "ram"),
         ("pfc.blocksize 1k", "blocksize"),
         ("pss.cachelib libOther.so", "unsupported library 'libOther.so'"),

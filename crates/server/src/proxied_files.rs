@@ -7,13 +7,16 @@ use crate::login;
 use crate::tls;
 use auth::s3::S3Credentials;
 use base::LogicalPath;
-use cache::{CacheLimits, DiskCacheSettings, DiskShare};
+use cache::{CacheLimits, ColdFiles, DirectoryQuota, DiskCacheSettings, DiskShare, FileShares};
 use client::http::ObjectStore;
 use client::{Credentials, Scheme, Settings, Source, Url};
-use config::{CacheSpace, Effective, HostPattern, OriginBucket, OriginProtocol, ProxyServer, StoreValues};
+use config::{
+    CacheSpace, CacheUsage, Effective, HostPattern, OriginBucket, OriginProtocol, ProxyServer, StoreValues,
+};
 use logical::Prepares;
 use proxy::{PrepareIds, ProxyCacheConfig, ProxyConfig, ProxyExport, ProxyFiles};
 use std::net::{IpAddr, UdpSocket};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::Caller;
@@ -115,7 +118,7 @@ fn configuration(effective: &Effective, port: u16) -> Result<ProxyConfig, String
         trusted: tls::trusted_servers(effective),
         checksums: checksums.map(|kind| kind.name().to_owned()).collect(),
         connections_max: crate::process::descriptors() / CONNECTIONS_SHARE,
-        cache: cache(effective),
+        cache: cache(effective)?,
         own_address: (own.address, own.name),
     })
 }
@@ -134,18 +137,38 @@ fn object_store(url: &Url, bucket: &str, values: &StoreValues) -> Result<Arc<Obj
 const CACHE_PATIENCE: Duration = Duration::from_secs(4);
 
 /// Returns the configuration of the disk cache, if there is one.
-fn cache(effective: &Effective) -> Option<ProxyCacheConfig> {
+fn cache(effective: &Effective) -> Result<Option<ProxyCacheConfig>, String> {
     let values = &effective.proxy.cache;
-    let directory = effective.storage.local_root.value.clone().filter(|_| *values.enabled)?;
-    let (low, high) = *values.usage;
+    let directory = effective.storage.local_root.value.clone().filter(|_| *values.enabled);
+    let Some(directory) = directory else { return Ok(None) };
+    let CacheUsage { low, high, files, interval, cold } = *values.usage;
+    let shares = files.map(|[base, nominal, most]| FileShares {
+        base: space(base),
+        nominal: space(nominal),
+        most: space(most),
+    });
+    let cold = cold.map(|(age, every)| ColdFiles {
+        age: i64::try_from(age.as_secs()).unwrap_or(i64::MAX),
+        interval: interval.saturating_mul(every),
+    });
     let settings = DiskCacheSettings {
         block_bytes: *values.block_bytes,
         memory_bytes: *values.memory,
         prefetch_bytes: u64::from(*values.prefetch).saturating_mul(*values.block_bytes),
         patience: CACHE_PATIENCE,
-        limits: CacheLimits { low: space(low), high: space(high), files: *values.files_bytes },
+        limits: CacheLimits { low: space(low), high: space(high), files: *values.files_bytes, shares },
+        cold,
+        quotas: values.quota_file.value.as_deref().map_or(Ok(Vec::new()), quotas)?,
     };
-    Some(ProxyCacheConfig { directory, settings })
+    Ok(Some(ProxyCacheConfig { directory, settings }))
+}
+
+/// Reads the quotas of directories.
+fn quotas(file: &Path) -> Result<Vec<DirectoryQuota>, String> {
+    let failed = |why: String| format!("pfc.purgelib: cannot use the quotas in {}: {why}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
+    let quotas = config::cache_quotas(&text).map_err(failed)?;
+    Ok(quotas.into_iter().map(|(directory, bytes)| DirectoryQuota { directory, bytes }).collect())
 }
 
 fn space(space: CacheSpace) -> DiskShare {
@@ -236,6 +259,34 @@ mod tests {
         assert_eq!(config.permits.map(|permits| permits.len()), Some(0));
         let config = configuration(&effective("pss.origin =\npss.permit / *.example.org"), 1).unwrap();
         assert_eq!(config.permits.map(|permits| permits.len()), Some(1));
+    }
+
+    #[test]
+    fn limits_of_a_cache_are_taken_from_the_directives() {
+        let directory = std::env::temp_dir().join(format!("scalla-quotas-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let (file, shown) = (directory.join("quotas"), directory.display());
+        std::fs::write(&file, "/data 5g\n").unwrap();
+        let text = format!(
+            "pss.origin o:1\noss.localroot {shown}\npss.cachelib libXrdPfc.so\n\
+            pfc.diskusage 0.5 0.6 files 1g 2g 0.3 purgeinterval 10m purgecoldfiles 2h 3\n\
+            pfc.purgelib libXrdPfcPurgeQuota.so {}",
+            file.display()
+        );
+        let settings = configuration(&effective(&text), 1).unwrap().cache.unwrap().settings;
+        let (base, nominal) = (DiskShare::Bytes(1 << 30), DiskShare::Bytes(2 << 30));
+        let most = DiskShare::Millionths(300_000);
+        assert_eq!(settings.limits.shares, Some(FileShares { base, nominal, most }));
+        assert_eq!(settings.cold, Some(ColdFiles { age: 7200, interval: Duration::from_secs(1800) }));
+        let data = LogicalPath::parse(b"/data").unwrap();
+        assert_eq!(settings.quotas, [DirectoryQuota { directory: data, bytes: 5 << 30 }]);
+        for content in [Some("/data"), None] {
+            std::fs::remove_file(&file).ok();
+            content.into_iter().for_each(|content| std::fs::write(&file, content).unwrap());
+            let error = configuration(&effective(&text), 1).err().unwrap();
+            assert!(error.contains("cannot use the quotas in") && error.contains("quotas:"), "{error}");
+        }
+        std::fs::remove_dir_all(&directory).ok();
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! [`CacheIndex`]: the files on disk with their sizes, and the order of their removal.
 
+use super::directory_totals::DirectoryTotals;
 use crate::eviction::ParkedUnit;
 use crate::{CacheKey, EvictionPolicy, S3FifoPolicy};
 use base::LogicalPath;
@@ -21,6 +22,7 @@ struct IndexState {
     /// The units are whole files. Their numbers are hashes of their names, so a file that comes back is known.
     policy: S3FifoPolicy<u64>,
     bytes: u64,
+    totals: DirectoryTotals,
     hasher: RandomState,
     /// Files that were removed during the search of the disk, which may have seen them before.
     removed: Option<HashSet<CacheKey>>,
@@ -29,6 +31,17 @@ struct IndexState {
 struct IndexEntry {
     number: u64,
     bytes: u64,
+    /// The last use, in seconds since the epoch.
+    used: i64,
+}
+
+/// A file of the index.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct IndexedFile {
+    pub(super) key: CacheKey,
+    pub(super) bytes: u64,
+    /// The last use, in seconds since the epoch.
+    pub(super) used: i64,
 }
 
 /// Files that cannot be removed now.
@@ -40,7 +53,8 @@ impl CacheIndex {
     pub(super) fn new(capacity: u64) -> Self {
         let policy = S3FifoPolicy::new(capacity, UNITS);
         let (files, keys, hasher) = (BTreeMap::new(), HashMap::new(), RandomState::new());
-        Self(Mutex::new(IndexState { files, keys, policy, bytes: 0, hasher, removed: None }))
+        let totals = DirectoryTotals::default();
+        Self(Mutex::new(IndexState { files, keys, policy, bytes: 0, totals, hasher, removed: None }))
     }
 
     fn lock(&self) -> MutexGuard<'_, IndexState> {
@@ -63,16 +77,39 @@ impl CacheIndex {
     }
 
     /// Records that a file was opened, and its size. The first open is what stores it, and no hit.
-    pub(super) fn opened(&self, key: &CacheKey, bytes: u64) {
+    pub(super) fn opened(&self, key: &CacheKey, bytes: u64, now: i64) {
         let mut state = self.lock();
         let number = state.number(key);
         state.policy.request(number);
-        state.set(key, bytes);
+        state.set_used(key, bytes, now);
     }
 
-    /// Sets the size of a file.
-    pub(super) fn set(&self, key: &CacheKey, bytes: u64) {
-        self.lock().set(key, bytes);
+    /// Records that a file was closed, and its size.
+    pub(super) fn closed(&self, key: &CacheKey, bytes: u64, now: i64) {
+        self.lock().set_used(key, bytes, now);
+    }
+
+    /// Begins to count the bytes at and below a path.
+    pub(super) fn count_below(&self, path: &LogicalPath) {
+        let mut state = self.lock();
+        let IndexState { files, totals, .. } = &mut *state;
+        totals.add(path, || below(files, path, None).map(|(_, entry)| entry.bytes).sum());
+    }
+
+    /// Returns the bytes at and below a path that is counted.
+    pub(super) fn bytes_below(&self, path: &LogicalPath) -> u64 {
+        self.lock().totals.bytes(path)
+    }
+
+    /// Returns the next files at and below a path after one of them, at most this number, in the order of their names.
+    pub(super) fn page(&self, path: &LogicalPath, after: Option<&CacheKey>, most: usize) -> Vec<IndexedFile> {
+        let state = self.lock();
+        let file = |(key, entry): (&CacheKey, &IndexEntry)| IndexedFile {
+            key: key.clone(),
+            bytes: entry.bytes,
+            used: entry.used,
+        };
+        below(&state.files, path, after).take(most).map(file).collect()
     }
 
     /// Begins or ends the search of the disk.
@@ -86,16 +123,16 @@ impl CacheIndex {
     }
 
     /// Adds a file that was found on disk, unless it is known or was removed during the search.
-    pub(super) fn found(&self, key: &CacheKey, bytes: u64) {
+    pub(super) fn found(&self, key: &CacheKey, bytes: u64, used: i64) {
         let mut state = self.lock();
         if !state.removed.as_ref().is_some_and(|removed| removed.contains(key)) {
-            state.add(key, bytes);
+            state.add(key, bytes, used);
         }
     }
 
-    /// Adds a file that could not be removed, unless it is known.
+    /// Adds a file that could not be removed, unless it is known. It is one of the first to be removed.
     pub(super) fn put_again(&self, key: &CacheKey, bytes: u64) {
-        self.lock().add(key, bytes);
+        self.lock().add(key, bytes, 0);
     }
 
     /// Adds to the size of a file that is known, if its entry is that of the caller. `is_retired` must be true before
@@ -125,6 +162,13 @@ impl CacheIndex {
     /// Removes a file because there is too little room.
     pub(super) fn evict(&self, key: &CacheKey) {
         self.lock().remove(key, S3FifoPolicy::evict_unit);
+    }
+
+    /// Removes a file because it is old, unless it was used since `used`. Returns its size.
+    pub(super) fn evict_unused(&self, key: &CacheKey, used: i64) -> Option<u64> {
+        let mut state = self.lock();
+        state.files.get(key).filter(|entry| entry.used == used)?;
+        state.remove(key, S3FifoPolicy::evict_unit)
     }
 
     /// Returns the next file to remove, with its size.
@@ -157,18 +201,30 @@ impl CacheIndex {
     /// Returns the files at and below a path, in order, at most this number. With `after`, only those that follow it.
     pub(super) fn within(&self, path: &LogicalPath, after: Option<&CacheKey>, most: usize) -> Vec<CacheKey> {
         let state = self.lock();
-        let first = match (after, CacheKey::new(path)) {
-            (Some(after), _) => Bound::Excluded(after.clone()),
-            (None, Some(first)) => Bound::Included(first),
-            (None, None) if path.is_root() => Bound::Unbounded,
-            (None, None) => return Vec::new(),
-        };
-        let later = state.files.range::<CacheKey, _>((first, Bound::Unbounded));
-        // Names like `/a-b` and `/a.b` are between `/a` and `/a/b`.
-        let prefix = path.as_bytes();
-        let near = later.take_while(|(key, _)| key.data().as_bytes().starts_with(prefix)).map(|(key, _)| key);
-        near.filter(|key| key.data().is_within(path)).take(most).cloned().collect()
+        below(&state.files, path, after).take(most).map(|(key, _)| key.clone()).collect()
     }
+}
+
+/// Returns where the files at and below a path begin; `None` if no file can be there.
+fn first_below(path: &LogicalPath) -> Option<Bound<CacheKey>> {
+    match CacheKey::new(path) {
+        Some(first) => Some(Bound::Included(first)),
+        None => path.is_root().then_some(Bound::Unbounded),
+    }
+}
+
+/// Returns the files at and below a path, in order. With `after`, only those that follow it.
+fn below<'a>(
+    files: &'a BTreeMap<CacheKey, IndexEntry>,
+    path: &'a LogicalPath,
+    after: Option<&CacheKey>,
+) -> impl Iterator<Item = (&'a CacheKey, &'a IndexEntry)> {
+    let first = after.map_or_else(|| first_below(path), |after| Some(Bound::Excluded(after.clone())));
+    let later = first.into_iter().flat_map(|first| files.range::<CacheKey, _>((first, Bound::Unbounded)));
+    // Names like `/a-b` and `/a.b` are between `/a` and `/a/b`.
+    let prefix = path.as_bytes();
+    let near = later.take_while(move |(key, _)| key.data().as_bytes().starts_with(prefix));
+    near.filter(|(key, _)| key.data().is_within(path))
 }
 
 impl IndexState {
@@ -187,20 +243,29 @@ impl IndexState {
     fn set(&mut self, key: &CacheKey, bytes: u64) {
         if let Some(entry) = self.files.get_mut(key) {
             self.bytes = self.bytes.saturating_sub(entry.bytes).saturating_add(bytes);
+            self.totals.change(key, entry.bytes, bytes);
             entry.bytes = bytes;
             self.policy.resize(entry.number, bytes);
             return;
         }
         let number = self.number(key);
-        self.files.insert(key.clone(), IndexEntry { number, bytes });
+        self.files.insert(key.clone(), IndexEntry { number, bytes, used: 0 });
+        self.totals.change(key, 0, bytes);
         self.keys.insert(number, key.clone());
         self.policy.insert(number, bytes);
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    fn add(&mut self, key: &CacheKey, bytes: u64) {
+    fn set_used(&mut self, key: &CacheKey, bytes: u64, used: i64) {
+        self.set(key, bytes);
+        if let Some(entry) = self.files.get_mut(key) {
+            entry.used = used;
+        }
+    }
+
+    fn add(&mut self, key: &CacheKey, bytes: u64, used: i64) {
         if !self.files.contains_key(key) {
-            self.set(key, bytes);
+            self.set_used(key, bytes, used);
         }
     }
 
@@ -214,6 +279,7 @@ impl IndexState {
         }
         let entry = self.files.remove(key)?;
         self.bytes = self.bytes.saturating_sub(entry.bytes);
+        self.totals.change(key, entry.bytes, 0);
         self.keys.remove(&entry.number);
         from(&mut self.policy, entry.number)
     }
@@ -230,15 +296,15 @@ mod tests {
     #[test]
     fn the_sum_is_that_of_the_files() {
         let index = CacheIndex::new(1000);
-        index.opened(&key("/a"), 10);
-        index.found(&key("/a"), 500);
-        index.found(&key("/b"), 7);
+        index.opened(&key("/a"), 10, 50);
+        index.found(&key("/a"), 500, 60);
+        index.found(&key("/b"), 7, 60);
         let (current, retired) = (AtomicBool::new(false), AtomicBool::new(true));
         index.grow(&key("/a"), 5, &current);
         index.grow(&key("/a"), 500, &retired);
         index.grow(&key("/missing"), 5, &current);
         assert_eq!((index.bytes(), index.len()), (22, 2));
-        index.set(&key("/a"), 3);
+        index.closed(&key("/a"), 3, 70);
         index.remove(&key("/b"));
         index.remove(&key("/b"));
         assert_eq!((index.bytes(), index.len()), (3, 1));
@@ -248,24 +314,24 @@ mod tests {
     fn a_file_that_was_removed_during_the_search_is_not_found() {
         let index = CacheIndex::new(1000);
         index.set_searching(true);
-        index.opened(&key("/a"), 10);
+        index.opened(&key("/a"), 10, 50);
         index.evict(&key("/a"));
         index.remove(&key("/b"));
-        ["/a", "/b", "/c"].into_iter().for_each(|text| index.found(&key(text), 7));
+        ["/a", "/b", "/c"].into_iter().for_each(|text| index.found(&key(text), 7, 60));
         assert_eq!(index.bytes(), 7);
         index.put_again(&key("/a"), 10);
         index.put_again(&key("/c"), 10);
         assert_eq!(index.bytes(), 17);
         index.set_searching(false);
         index.remove(&key("/c"));
-        index.found(&key("/c"), 3);
+        index.found(&key("/c"), 3, 60);
         assert_eq!((index.bytes(), index.len()), (13, 2));
     }
 
     #[test]
     fn each_file_is_next_at_some_time() {
         let index = CacheIndex::new(1000);
-        (0..50).for_each(|number| index.opened(&key(&format!("/{number}")), 10));
+        (0..50).for_each(|number| index.opened(&key(&format!("/{number}")), 10, 50));
         let (mut seen, mut parked) = (std::collections::HashSet::new(), ParkedFiles::default());
         while let Some((next, bytes)) = index.next_to_remove() {
             assert_eq!((bytes, index.next_to_remove()), (10, Some((next.clone(), 10))));
@@ -293,7 +359,9 @@ mod tests {
     #[test]
     fn files_below_a_directory_are_found() {
         let index = CacheIndex::new(1000);
-        ["/a", "/a-b", "/a/x", "/a/y/z", "/ab", "/b"].into_iter().for_each(|text| index.found(&key(text), 1));
+        ["/a", "/a-b", "/a/x", "/a/y/z", "/ab", "/b"]
+            .into_iter()
+            .for_each(|text| index.found(&key(text), 1, 60));
         let within = |text: &str, after: &str, most| {
             let after = (!after.is_empty()).then(|| key(after));
             let found = index.within(&LogicalPath::parse(text.as_bytes()).unwrap(), after.as_ref(), most);
@@ -306,5 +374,28 @@ mod tests {
         assert_eq!(within("/c", "", 9), [""; 0]);
         assert_eq!(within("/", "", 9).len(), 6);
         assert_eq!(within("/", "/a/x", 9), ["/a/y/z", "/ab", "/b"]);
+    }
+    #[test]
+    fn bytes_of_directories_are_counted() {
+        let index = CacheIndex::new(1000);
+        let path = |text: &str| LogicalPath::parse(text.as_bytes()).unwrap();
+        ["/a", "/a-b", "/a/x", "/a/y/z", "/b"].into_iter().for_each(|text| index.found(&key(text), 5, 60));
+        ["/", "/a", "/a/y", "/a", "/none"].into_iter().for_each(|text| index.count_below(&path(text)));
+        let totals = || ["/", "/a", "/a/y", "/none"].map(|text| index.bytes_below(&path(text)));
+        assert_eq!(totals(), [25, 15, 5, 0]);
+        index.opened(&key("/a/y/z"), 8, 70);
+        index.grow(&key("/a/y/z"), 2, &AtomicBool::new(false));
+        index.opened(&key("/none/f"), 1, 70);
+        index.evict(&key("/a/x"));
+        index.remove(&key("/b"));
+        assert_eq!(totals(), [21, 15, 10, 1]);
+        assert_eq!(index.bytes(), 21);
+        index.put_again(&key("/a/x"), 5);
+        let pages = [None, Some(key("/a")), Some(key("/a/x"))];
+        let names = pages.map(|after| {
+            let page = index.page(&path("/a"), after.as_ref(), 2);
+            page.iter().map(|file| format!("{} {}", file.key.data().text(), file.used)).collect::<Vec<_>>()
+        });
+        assert_eq!(names, [vec!["/a 60", "/a/x 0"], vec!["/a/x 0", "/a/y/z 70"], vec!["/a/y/z 70"]]);
     }
 }

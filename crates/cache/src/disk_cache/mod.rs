@@ -5,7 +5,9 @@
 //! | `cache_index` | `CacheIndex`: the files on disk with their sizes, and the order of their removal |
 //! | `cached_file` | `CachedFile`: one version of a file that readers have open |
 //! | `changes` | [`CacheChange`], [`OpenTicket`]: changes of files through this server |
+//! | `aged_removal` | the removal of the oldest files: quotas of directories, and files that are cold |
 //! | `counters` | [`DiskCacheStatus`]: the state of the cache and its counters |
+//! | `directory_totals` | `DirectoryTotals`: the stored bytes of some directories |
 //! | `fetch_memory` | `FetchMemory`: the limit of the memory of fetches |
 //! | `origin` | [`CacheOrigin`]: the source of a cached file |
 //! | `reader` | [`CacheReader`]: a reader of a cached file |
@@ -18,10 +20,12 @@
 //!
 //! Nothing here blocks the caller: requests are tasks, and calls of the disk are jobs of two pools.
 
+mod aged_removal;
 mod cache_index;
 mod cached_file;
 mod changes;
 mod counters;
+mod directory_totals;
 mod fetch_memory;
 mod origin;
 mod reader;
@@ -39,11 +43,14 @@ pub use changes::{CacheChange, OpenTicket};
 pub use counters::DiskCacheStatus;
 pub use origin::{CacheOrigin, CacheReadError};
 pub use reader::{CacheRead, CacheReader};
-pub use settings::{CacheLimits, CacheStartError, DiskCacheSettings, DiskShare};
+pub use settings::{
+    CacheLimits, CacheStartError, ColdFiles, DirectoryQuota, DiskCacheSettings, DiskShare, FileShares,
+};
 pub use shared::CacheClock;
 
 use crate::store::{BlockStore, OWN_DIRECTORY, StoreContext, StoreError};
 use crate::{CacheDisk, CacheDiskFile, CacheKey, OriginVersion};
+use aged_removal::AgedRemoval;
 use base::{LogicalPath, Owner};
 use cache_index::CacheIndex;
 use cached_file::CachedFile;
@@ -91,6 +98,8 @@ pub struct DiskCache<O: CacheOrigin> {
     table: Arc<CacheTable<O>>,
     changes: Arc<ChangeTable>,
     limits: CacheLimits,
+    cold: Option<ColdFiles>,
+    quotas: Vec<DirectoryQuota>,
     /// Locks the disk for this process.
     _lock: Arc<dyn CacheDiskFile>,
 }
@@ -110,6 +119,9 @@ impl<O: CacheOrigin> DiskCache<O> {
         // Names that an earlier process has removed must not come back beside new files.
         disk.sync_all()?;
         let usage = disk.usage()?;
+        if !settings.limits.is_ordered(usage.0) {
+            return Err(CacheStartError::Limits);
+        }
         let writes = Pool::new("cache-write", WRITE_THREADS);
         let context = Arc::new(StoreContext::new(disk, settings.block_bytes).closing_on(writes.clone()));
         let shared = Arc::new(CacheShared::new(
@@ -129,9 +141,13 @@ impl<O: CacheOrigin> DiskCache<O> {
             table: CacheTable::new(),
             changes: ChangeTable::new(),
             limits: settings.limits,
+            cold: settings.cold,
+            quotas: settings.quotas.clone(),
             _lock: lock,
         });
+        cache.quotas.iter().for_each(|quota| cache.shared.index.count_below(&quota.directory));
         cache.start_removal();
+        AgedRemoval(&cache).start();
         cache.start_scan();
         Ok(cache)
     }
@@ -181,7 +197,7 @@ impl<O: CacheOrigin> DiskCache<O> {
                 let current = file.version();
                 if current == version && !file.has_changed() {
                     let id = file.attach(origin.clone(), owner);
-                    cache.shared.index.opened(&key, file.stored_bytes());
+                    cache.shared.index.opened(&key, file.stored_bytes(), cache.shared.now());
                     return Some(CacheReader::new(cache.clone(), file.clone(), id, origin));
                 }
                 if current.modified > version.modified {
@@ -195,7 +211,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             let file = cache.open_file(&key, version).await?;
             *open = Some(file.clone());
             let id = file.attach(origin.clone(), owner);
-            cache.shared.index.opened(&key, file.stored_bytes());
+            cache.shared.index.opened(&key, file.stored_bytes(), cache.shared.now());
             Some(CacheReader::new(cache.clone(), file, id, origin))
         });
         // A disk that hangs delays readers for a while, and then they are served from the origin.
@@ -331,7 +347,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             *open = None;
             match claimed {
                 0 => drop(cache.shared.index.remove(&file.key)),
-                bytes => cache.shared.index.set(&file.key, bytes),
+                bytes => cache.shared.index.closed(&file.key, bytes, cache.shared.now()),
             }
         });
     }

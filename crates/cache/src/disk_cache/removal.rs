@@ -1,5 +1,6 @@
 //! Periodic work: files are removed when the disk is too full, and the new blocks of open files are flushed.
 
+use super::aged_removal::AgedRemoval;
 use super::cache_index::ParkedFiles;
 use super::table::{LockedSlot, SlotInUse};
 use super::{CacheOrigin, DiskCache};
@@ -11,17 +12,34 @@ use std::time::Duration;
 /// Interval in which the used space is compared with the limits.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum number of files that one job of the disk removes.
-const BATCH_FILES: usize = 64;
+pub(super) const BATCH_FILES: usize = 64;
 /// Maximum number of files that are looked at for a batch, because files in use are passed over.
 const BATCH_LOOKS: usize = 256;
 
 /// A file that nobody has open. Nobody can open it until it has been removed.
-struct RemovableFile<O: CacheOrigin> {
+pub(super) struct RemovableFile<O: CacheOrigin> {
     // Unlocked before the table is asked whether the slot is still used.
     _locked: LockedSlot<O>,
     _slot: SlotInUse<O>,
     key: CacheKey,
     bytes: u64,
+}
+
+impl<O: CacheOrigin> RemovableFile<O> {
+    pub(super) fn new(locked: LockedSlot<O>, slot: SlotInUse<O>, key: CacheKey, bytes: u64) -> Self {
+        Self { _locked: locked, _slot: slot, key, bytes }
+    }
+}
+
+/// The result of the removal of some files.
+#[derive(Default)]
+pub(super) struct RemovedBatch {
+    pub(super) files: usize,
+    pub(super) bytes: u64,
+    /// Files that could not be removed, with their sizes.
+    pub(super) failed: Vec<(CacheKey, u64)>,
+    /// The disk has failed.
+    pub(super) has_failed: bool,
 }
 
 /// One round of removals.
@@ -62,8 +80,10 @@ impl<O: CacheOrigin> DiskCache<O> {
         });
     }
 
-    /// Removes files until the used space is within the limits. Files with readers stay.
+    /// Removes files until directories are within their quotas, and the used space is within the limits. Files with
+    /// readers stay.
     pub async fn make_room(self: &Arc<Self>) {
+        AgedRemoval(self).keep_quotas().await;
         let (context, stored) = (self.shared.context.clone(), self.shared.stored());
         let usage = self.shared.on_disk(move || context.disk.usage()).await;
         let Some(Ok(usage)) = usage else { return };
@@ -75,9 +95,12 @@ impl<O: CacheOrigin> DiskCache<O> {
         let mut is_full = self.note_room(&round);
         while round.excess > 0 {
             let (batch, is_last) = self.next_batch(&mut round);
-            let has_failed = self.remove_batch(&mut round, batch).await;
+            let removed = self.remove_batch(batch).await;
+            round.excess = round.excess.saturating_sub(removed.bytes);
+            round.removed = round.removed.saturating_add(removed.bytes);
+            round.failed.extend(removed.failed);
             is_full = self.note_room(&round);
-            if is_last || has_failed {
+            if is_last || removed.has_failed {
                 break;
             }
             tokio::task::yield_now().await;
@@ -108,7 +131,7 @@ impl<O: CacheOrigin> DiskCache<O> {
                 Some(locked) => {
                     self.shared.index.evict(&key);
                     bytes_of_batch = bytes_of_batch.saturating_add(bytes);
-                    batch.push(RemovableFile { _locked: locked, _slot: slot, key, bytes });
+                    batch.push(RemovableFile::new(locked, slot, key, bytes));
                 }
                 None => self.shared.index.park(&key, &mut round.in_use),
             }
@@ -116,31 +139,32 @@ impl<O: CacheOrigin> DiskCache<O> {
         (batch, false)
     }
 
-    /// Removes files. Returns whether the disk has failed.
-    async fn remove_batch(&self, round: &mut RemovalRound, batch: Vec<RemovableFile<O>>) -> bool {
+    /// Removes files.
+    pub(super) async fn remove_batch(&self, batch: Vec<RemovableFile<O>>) -> RemovedBatch {
+        let mut removed = RemovedBatch::default();
         if batch.is_empty() {
-            return false;
+            return removed;
         }
         let context = self.shared.context.clone();
         let keys: Vec<CacheKey> = batch.iter().map(|file| file.key.clone()).collect();
         let results = self.shared.on_disk(move || context.remove_all(&keys)).await.unwrap_or_default();
-        let mut has_failed = results.len() < batch.len();
+        removed.has_failed = results.len() < batch.len();
         for (file, result) in batch.into_iter().zip(results) {
             match self.note_removed(&file.key, result) {
                 Some(true) => {
                     self.shared.counters.evicted_files.add(1);
                     self.shared.counters.evicted_bytes.add(file.bytes);
-                    round.excess = round.excess.saturating_sub(file.bytes);
-                    round.removed = round.removed.saturating_add(file.bytes);
+                    removed.files += 1;
+                    removed.bytes = removed.bytes.saturating_add(file.bytes);
                 }
                 Some(false) => {}
                 None => {
-                    has_failed |= self.shared.has_failed();
-                    round.failed.push((file.key.clone(), file.bytes));
+                    removed.has_failed |= self.shared.has_failed();
+                    removed.failed.push((file.key.clone(), file.bytes));
                 }
             }
         }
-        has_failed
+        removed
     }
 
     /// Determines how much can be stored until the next look at the disk. While that is nothing and files have to

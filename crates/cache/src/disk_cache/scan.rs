@@ -23,7 +23,9 @@ impl<O: CacheOrigin> DiskCache<O> {
                     directories.extend(found.directories.into_iter().map(|path| (path, depth + 1)));
                 }
                 for file in found.files {
-                    cache.shared.index.found(&file.key, file.stored);
+                    // A clock that was wrong at some time keeps no file forever.
+                    let used = file.used.min(shared.now());
+                    cache.shared.index.found(&file.key, file.stored, used);
                 }
                 for key in found.unclaimed {
                     cache.remove_unclaimed(&key).await;

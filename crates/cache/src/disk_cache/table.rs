@@ -53,6 +53,11 @@ impl<O: CacheOrigin> CacheTable<O> {
         slots.values().filter_map(|(slot, _)| slot.try_lock().ok().and_then(|file| file.clone())).collect()
     }
 
+    /// Reports whether a file is open, or being opened, changed or removed.
+    pub(super) fn is_used(&self, key: &CacheKey) -> bool {
+        self.lock().contains_key(key)
+    }
+
     /// Returns the number of slots.
     pub(super) fn len(&self) -> usize {
         self.lock().len()

@@ -38,6 +38,8 @@ pub struct CachedFileStatus {
     pub opens: u64,
     /// The end of the last recorded access, in seconds since the epoch.
     pub accessed: Option<i64>,
+    /// The last use: the end of the last recorded access, or the begin of its storing.
+    pub used: i64,
 }
 
 /// Looks through a directory.
@@ -56,6 +58,7 @@ pub(crate) fn look(context: &StoreContext, directory: &LogicalPath) -> io::Resul
                         Ok(Some(DecodedState::Valid(state))) => {
                             let (cinfo, stored) = (&state.cinfo, state.stored_bytes());
                             let accessed = cinfo.accesses.last().map(|last| last.detached.max(last.attached));
+                            let used = cinfo.created.max(accessed.unwrap_or(0));
                             let (size, block_bytes, opens) =
                                 (cinfo.file_bytes, cinfo.block_bytes, cinfo.opens);
                             let key = key.clone();
@@ -66,6 +69,7 @@ pub(crate) fn look(context: &StoreContext, directory: &LogicalPath) -> io::Resul
                                 block_bytes,
                                 opens,
                                 accessed,
+                                used,
                             });
                         }
                         Ok(Some(DecodedState::Damaged)) => found.damaged.push(key.clone()),

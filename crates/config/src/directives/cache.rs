@@ -5,15 +5,19 @@ use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::libraries::base_name;
 use super::shared::apply_not_yet;
-use crate::effective::{CacheSpace, Effective};
+use crate::effective::{CacheSpace, CacheUsage, Effective};
 use crate::language::DirectiveToken;
 use crate::report::{ConfigReport, ProblemKind};
 use crate::setting::Setting;
 use crate::values::{self, between};
+use std::path::PathBuf;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
 /// Unit of the size of blocks.
 const BLOCK_UNIT: u64 = 4 * KIB;
 
@@ -54,39 +58,70 @@ pub(super) fn prefetch(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> 
     Ok(())
 }
 
-/// `low high …`.
+/// `low high [files base nominal max] [purgeinterval time] [purgecoldfiles age n]`.
 pub(super) fn disk_usage(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let low = space(arguments.need("diskusage low value")?)?;
     let token = arguments.need("diskusage high value")?;
-    let high = space(token)?;
-    let is_ordered = match (low, high) {
-        (CacheSpace::Share(low), CacheSpace::Share(high)) => low < high,
-        (CacheSpace::Bytes(low), CacheSpace::Bytes(high)) => low < high,
-        // Compared when the size of the disk is known.
-        _ => true,
-    };
-    if !is_ordered {
-        let what = "the low value must be less than the high one".to_owned();
-        return Err(DirectiveFault::at(token, what, format!("allowed: {}", arguments.grammar)));
-    }
+    let mut usage = CacheUsage::new(low, space(token)?);
+    check_order(token, &[("low", low), ("high", usage.high)], arguments)?;
     while let Some(token) = arguments.next() {
-        let (count, what) = match token.text.as_str() {
-            "purgeinterval" | "sleep" => (1, "the disk is looked at every 10 s"),
-            word @ ("files" | "purgecoldfiles") => {
-                let what = format!("'{word}' is not in force yet");
-                let allowed = "remove it; low and high are in force";
-                return Err(DirectiveFault::at(token, what, allowed).of(ProblemKind::Unsupported));
+        match token.text.as_str() {
+            "files" => {
+                let mut limit = |name: &str| space(arguments.need(&format!("diskusage files {name} value"))?);
+                let [base, nominal, most] = [limit("base")?, limit("nominal")?, limit("max")?];
+                let order = [("base", base), ("nominal", nominal), ("max", most), ("low", low)];
+                check_order(token, &order, arguments)?;
+                usage.files = Some([base, nominal, most]);
             }
-            _ => (0, ""),
-        };
-        if count == 0 {
-            draft.unknown_option(arguments, token);
-        } else {
-            arguments.need("purgeinterval value")?;
-            super::shared::part_without_effect(arguments, token, what, draft);
+            "purgeinterval" | "sleep" => {
+                usage.interval = arguments.time(&token.text, between(MINUTE, HOUR))?
+            }
+            "purgecoldfiles" => {
+                let age = arguments.time("purgecoldfiles age", between(HOUR, 360 * DAY))?;
+                usage.cold = Some((age, arguments.count("purgecoldfiles n", 1, 1000)?));
+            }
+            _ => draft.unknown_option(arguments, token),
         }
     }
-    draft.effective.proxy.cache.usage.set((low, high), arguments.origin());
+    draft.effective.proxy.cache.usage.set(usage, arguments.origin());
+    Ok(())
+}
+
+/// Fails if values are not in order. A size and a fraction are compared when the size of the disk is known.
+fn check_order(
+    token: &DirectiveToken,
+    values: &[(&str, CacheSpace)],
+    arguments: &Arguments<'_>,
+) -> Result<(), DirectiveFault> {
+    for (at, (name, value)) in values.iter().enumerate() {
+        for (next, larger) in values.iter().skip(at + 1) {
+            let is_ordered = match (value, larger) {
+                (CacheSpace::Share(value), CacheSpace::Share(larger)) => value < larger,
+                (CacheSpace::Bytes(value), CacheSpace::Bytes(larger)) => value < larger,
+                _ => true,
+            };
+            if !is_ordered {
+                let what = format!("the {name} value must be less than the {next} one");
+                return Err(DirectiveFault::at(token, what, format!("allowed: {}", arguments.grammar)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `libXrdPfcPurgeQuota.so file`: quotas of directories.
+pub(super) fn purge_library(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    let token = arguments.need("purge library")?;
+    if base_name(&token.text) != "libXrdPfcPurgeQuota" {
+        // Of another one, nothing is known.
+        return needed(arguments, draft);
+    }
+    let path = arguments.path("purge quota file")?;
+    draft.finish(arguments);
+    draft.effective.proxy.cache.quota_file.set(Some(PathBuf::from(path)), arguments.origin());
     Ok(())
 }
 

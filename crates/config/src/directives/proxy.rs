@@ -113,8 +113,8 @@ pub(super) const SECTION: Section = Section {
             .example("512k"),
         Directive::new(&["pfc.diskusage"], UsageFrequency::Most, "low high [files base nominal max] [purgeinterval time] [purgecoldfiles age n]", cache::disk_usage)
             .default("0.90 0.95 purgeinterval 300s")
-            .help("Files are removed when more than `high` of the file system is used, until `low` is used: fractions or sizes. `files` and `purgecoldfiles` stop the start.")
-            .example("0.9 0.95"),
+            .help("Files are removed when more than `high` of the file system is used, until `low` is used: fractions or sizes. With `files`, cached files have at most `max` bytes while no more than `low` is used; the limit falls to `nominal` at `high`, and to `base` on a full file system. `purgecoldfiles`: files that were not used for `age` (1h to 360d) are removed every `n` intervals of `purgeinterval`. The disk is looked at every 10 s.")
+            .example("0.9 0.95 files 300g 500g 600g purgeinterval 5m purgecoldfiles 30d 12"),
         Directive::new(&["pfc.spaces"], UsageFrequency::Common, "data meta", cache::needed)
             .standing(Standing::NotYet)
             .default("public public")
@@ -169,11 +169,10 @@ pub(super) const SECTION: Section = Section {
             .default("none")
             .help("Plug-in that selects files to cache.")
             .example("libXrdBlacklistDecision.so"),
-        Directive::new(&["pfc.purgelib"], UsageFrequency::Common, "library [parameters]", cache::needed)
-            .standing(Standing::NotYet)
+        Directive::new(&["pfc.purgelib"], UsageFrequency::Common, "libXrdPfcPurgeQuota.so file", cache::purge_library)
             .default("none")
-            .help("Plug-in that selects files to purge.")
-            .example("libXrdPfcPurgeQuota.so"),
+            .help("Quotas of directories, which are built in. The file has lines `DIRECTORY SIZE`, names in the cache; it is read at the start. A directory above its quota loses the files that were not used for the longest time. Other libraries are not in force and stop the start.")
+            .example("libXrdPfcPurgeQuota.so /etc/xrootd/quotas"),
         Directive::new(&["pfc.user"], UsageFrequency::Common, "name", cache::needed)
             .standing(Standing::NotYet)
             .default("that of the process")

@@ -69,8 +69,8 @@ pub use protocol::{
 };
 pub(crate) use proxy::{AddressProblem, OTHER_PROTOCOLS, OriginAddress};
 pub use proxy::{
-    CacheSpace, CacheValues, OriginOption, OriginPermit, OriginProtocol, OriginUrl, ProxyOrigin, ProxyServer,
-    ProxySettings,
+    CacheSpace, CacheUsage, CacheValues, OriginOption, OriginPermit, OriginProtocol, OriginUrl, ProxyOrigin,
+    ProxyServer, ProxySettings,
 };
 pub use residency::{
     COPY_SLOTS_MAX, CopySlots, FreeSpaceLimit, PurgeProgram, PurgeRule, RecordDestination, ResidencyConfig,

@@ -1,6 +1,8 @@
 //! Values for `proxy`: the origins of a proxy server.
 
+use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use super::network::HostPattern;
 use super::object_store::{OriginBucket, StoreValues};
@@ -256,6 +258,28 @@ impl CacheSpace {
     }
 }
 
+/// `pfc.diskusage`: when the disk cache removes files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CacheUsage {
+    /// Files are removed until no more of the file system is used.
+    pub low: CacheSpace,
+    /// They are removed when more is used.
+    pub high: CacheSpace,
+    /// `files`: the bytes of all cached files: base, nominal, max.
+    pub files: Option<[CacheSpace; 3]>,
+    /// `purgeinterval`.
+    pub interval: Duration,
+    /// `purgecoldfiles`: the age of cold files, and the number of intervals between their removals.
+    pub cold: Option<(Duration, u32)>,
+}
+
+impl CacheUsage {
+    /// Returns the limits without the others.
+    pub(crate) const fn new(low: CacheSpace, high: CacheSpace) -> Self {
+        Self { low, high, files: None, interval: Duration::from_secs(300), cold: None }
+    }
+}
+
 /// Values for the disk cache of a proxy.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CacheValues {
@@ -267,8 +291,10 @@ pub struct CacheValues {
     pub block_bytes: Setting<u64>,
     /// `pfc.prefetch`, in blocks.
     pub prefetch: Setting<u32>,
-    /// `pfc.diskusage`: low and high.
-    pub usage: Setting<(CacheSpace, CacheSpace)>,
+    /// `pfc.diskusage`.
+    pub usage: Setting<CacheUsage>,
+    /// `pfc.purgelib`: the file with the quotas of directories.
+    pub quota_file: Setting<Option<PathBuf>>,
     /// `--cache-size`: maximum number of bytes of all cached files.
     pub files_bytes: Setting<Option<u64>>,
     /// Directives of the file that are not in force.
@@ -282,7 +308,11 @@ impl Default for CacheValues {
             memory: Setting::default_of(1 << 30),
             block_bytes: Setting::default_of(128 << 10),
             prefetch: Setting::default_of(10),
-            usage: Setting::default_of((CacheSpace::Share(900_000), CacheSpace::Share(950_000))),
+            usage: Setting::default_of(CacheUsage::new(
+                CacheSpace::Share(900_000),
+                CacheSpace::Share(950_000),
+            )),
+            quota_file: Setting::default(),
             files_bytes: Setting::default(),
             missing: Vec::new(),
         }

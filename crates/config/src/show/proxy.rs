@@ -2,9 +2,10 @@
 
 use super::lines::{EffectiveLines, Reload};
 use crate::effective::{
-    CacheSpace, CacheValues, OriginBucket, OriginPermit, ProxyOrigin, ProxyServer, ProxySettings,
+    CacheSpace, CacheUsage, CacheValues, OriginBucket, OriginPermit, ProxyOrigin, ProxyServer, ProxySettings,
 };
 use crate::values::show_size;
+use std::path::PathBuf;
 
 /// Shows the values of a proxy. They need a restart, because open files belong to an origin.
 pub(super) fn show(values: &ProxySettings, lines: &mut EffectiveLines) {
@@ -42,7 +43,22 @@ fn cache(values: &CacheValues, lines: &mut EffectiveLines) {
     lines.restart("pfc.ram", &values.memory, |bytes| show_size(*bytes));
     lines.restart("pfc.blocksize", &values.block_bytes, |bytes| show_size(*bytes));
     lines.restart("pfc.prefetch", &values.prefetch, ToString::to_string);
-    lines.restart("pfc.diskusage", &values.usage, |(low, high)| format!("{} {}", space(*low), space(*high)));
+    lines.restart("pfc.diskusage", &values.usage, usage);
+    let library = |path: &PathBuf| format!("libXrdPfcPurgeQuota.so {}", path.display());
+    lines.add(Reload::Restart, "pfc.purgelib", &values.quota_file, |path| path.as_ref().map(library));
+}
+
+fn usage(usage: &CacheUsage) -> String {
+    let mut text = format!("{} {}", space(usage.low), space(usage.high));
+    if let Some(limits) = usage.files {
+        text += " files";
+        limits.into_iter().for_each(|limit| text += &format!(" {}", space(limit)));
+    }
+    text += &format!(" purgeinterval {}", usage.interval.as_secs());
+    if let Some((age, every)) = usage.cold {
+        text += &format!(" purgecoldfiles {} {every}", age.as_secs());
+    }
+    text
 }
 
 fn space(space: CacheSpace) -> String {

@@ -66,7 +66,7 @@ async fn history(seed: u64) {
     }
     world.fail_one_of(if rng.draw().is_multiple_of(2) { 20 } else { 0 });
     for round in 0..3 {
-        let cache = world.start(settings);
+        let cache = world.start(settings.clone());
         let clients: Vec<_> = (0..4)
             .map(|number| {
                 tokio::spawn(client(world.clone(), cache.clone(), seed * 100 + round * 10 + number))

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod aged;
 mod histories;
 mod room;
 mod world;

@@ -16,7 +16,7 @@ fn limited(bytes: u64) -> DiskCacheSettings {
 }
 
 /// Reads all of a file and closes it. Returns whether nothing was fetched.
-async fn read_all(world: &World, cache: &TestCache, name: &str, size: u64) -> bool {
+pub(super) async fn read_all(world: &World, cache: &TestCache, name: &str, size: u64) -> bool {
     let before = world.fetched();
     let reader = world.open(cache, name).await.unwrap();
     world.check_read(&reader, 0, size).await.unwrap();

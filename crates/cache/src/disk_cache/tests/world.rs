@@ -27,7 +27,10 @@ pub(super) fn settings() -> DiskCacheSettings {
             high: DiskShare::Bytes(u64::MAX),
             low: DiskShare::Bytes(u64::MAX),
             files: None,
+            shares: None,
         },
+        cold: None,
+        quotas: Vec::new(),
     }
 }
 

@@ -1,0 +1,169 @@
+//! Removal of the files that were not used for the longest time: of directories that have more than their quota, and of
+//! files that are cold.
+
+use super::cache_index::IndexedFile;
+use super::removal::{BATCH_FILES, RemovableFile};
+use super::settings::excess_over;
+use super::{CacheOrigin, ColdFiles, DirectoryQuota, DiskCache};
+use crate::CacheKey;
+use base::LogicalPath;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, Weak};
+
+/// Number of files that are looked at while the index is locked.
+const PAGE_FILES: usize = 1024;
+
+/// The files that were not used for the longest time, as many as are needed for a number of bytes.
+#[derive(Default)]
+struct OldestFiles {
+    /// The last used one is the first.
+    files: BinaryHeap<(i64, CacheKey, u64)>,
+    bytes: u64,
+}
+
+impl OldestFiles {
+    /// Adds a file, and leaves out those that are not needed for `wanted` bytes.
+    fn add(&mut self, file: IndexedFile, wanted: u64) {
+        self.bytes = self.bytes.saturating_add(file.bytes);
+        self.files.push((file.used, file.key, file.bytes));
+        while let Some((_, _, bytes)) = self.files.peek()
+            && self.bytes - bytes >= wanted
+        {
+            self.bytes -= bytes;
+            self.files.pop();
+        }
+    }
+
+    /// Returns the files, the oldest first.
+    fn into_files(self) -> Vec<IndexedFile> {
+        let files = self.files.into_sorted_vec().into_iter();
+        files.map(|(used, key, bytes)| IndexedFile { key, bytes, used }).collect()
+    }
+}
+
+/// The files and bytes that were removed.
+#[derive(Default)]
+struct RemovedFiles {
+    files: usize,
+    bytes: u64,
+    /// The disk has failed.
+    has_failed: bool,
+}
+
+/// The removal of files by their last use.
+pub(super) struct AgedRemoval<'a, O: CacheOrigin>(pub(super) &'a Arc<DiskCache<O>>);
+
+impl<O: CacheOrigin> AgedRemoval<'_, O> {
+    /// Starts the removal of cold files. It ends with the cache.
+    pub(super) fn start(&self) {
+        let Some(ColdFiles { age, interval }) = self.0.cold else { return };
+        let cache = Arc::downgrade(self.0);
+        self.0.shared.runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(interval).await;
+                let Some(cache) = Weak::upgrade(&cache) else { return };
+                AgedRemoval(&cache).remove_cold(age).await;
+            }
+        });
+    }
+
+    /// Removes files that were not used for this number of seconds. Those that are open stay.
+    pub(super) async fn remove_cold(&self, age: i64) {
+        let before = self.0.shared.now().saturating_sub(age);
+        let (mut removed, mut after) = (RemovedFiles::default(), None);
+        while let Some(page) = self.page(&LogicalPath::root(), &mut after) {
+            let cold = page.into_iter().filter(|file| file.used < before).collect();
+            self.remove_unused(cold, &mut removed).await;
+            if removed.has_failed {
+                break;
+            }
+        }
+        if removed.files > 0 {
+            let RemovedFiles { files, bytes, .. } = removed;
+            tracing::info!(files, bytes, "cached files were removed because nobody has used them for long");
+        }
+    }
+
+    /// Reduces directories to their quotas. Files that are open stay.
+    pub(super) async fn keep_quotas(&self) {
+        for DirectoryQuota { directory, bytes: limit } in &self.0.quotas {
+            let excess = excess_over(self.0.shared.index.bytes_below(directory), *limit, 0);
+            if excess == 0 {
+                continue;
+            }
+            let (mut oldest, mut after) = (OldestFiles::default(), None);
+            while let Some(page) = self.page(directory, &mut after) {
+                let removable = page.into_iter();
+                removable.for_each(|file| oldest.add(file, excess));
+                tokio::task::yield_now().await;
+            }
+            let mut removed = RemovedFiles::default();
+            self.remove_unused(oldest.into_files(), &mut removed).await;
+            if removed.files > 0 {
+                let RemovedFiles { files, bytes, .. } = removed;
+                tracing::info!(
+                    directory = %directory.shown(), limit, files, bytes,
+                    "cached files were removed because their directory has more than its quota"
+                );
+            }
+            if removed.has_failed {
+                break;
+            }
+        }
+    }
+
+    /// Returns the next files below a path that can be removed; `None` behind the last one.
+    fn page(&self, path: &LogicalPath, after: &mut Option<CacheKey>) -> Option<Vec<IndexedFile>> {
+        let mut page = self.0.shared.index.page(path, after.as_ref(), PAGE_FILES);
+        *after = Some(page.last()?.key.clone());
+        page.retain(|file| !self.0.table.is_used(&file.key));
+        Some(page)
+    }
+
+    /// Removes files, unless they are open or were used meanwhile.
+    async fn remove_unused(&self, files: Vec<IndexedFile>, removed: &mut RemovedFiles) {
+        for files in files.chunks(BATCH_FILES) {
+            let batch = files.iter().filter_map(|file| self.take_unused(file)).collect();
+            let result = self.0.remove_batch(batch).await;
+            removed.files += result.files;
+            removed.bytes = removed.bytes.saturating_add(result.bytes);
+            for (key, bytes) in result.failed {
+                self.0.shared.index.put_again(&key, bytes);
+            }
+            if result.has_failed {
+                removed.has_failed = true;
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Takes a file out of the index, unless it is open or was used since it was looked at.
+    fn take_unused(&self, file: &IndexedFile) -> Option<RemovableFile<O>> {
+        let slot = self.0.table.slot(&file.key);
+        let locked = slot.lock_closed()?;
+        let bytes = self.0.shared.index.evict_unused(&file.key, file.used)?;
+        Some(RemovableFile::new(locked, slot, file.key.clone(), bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_of_the_oldest_files_as_needed_are_chosen() {
+        let file = |number: i64, bytes: u64| {
+            let path = LogicalPath::parse(format!("/{number}").as_bytes()).unwrap();
+            IndexedFile { key: CacheKey::new(&path).unwrap(), bytes, used: number * 7 % 10 }
+        };
+        for (wanted, expected) in
+            [(0, vec![]), (1, vec![0]), (10, vec![0]), (11, vec![0, 1]), (500, (0..10).collect())]
+        {
+            let mut oldest = OldestFiles::default();
+            (0..10).for_each(|number| oldest.add(file(number, 10), wanted));
+            let chosen: Vec<i64> = oldest.into_files().iter().map(|file| file.used).collect();
+            assert_eq!(chosen, expected, "{wanted}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Tests of quotas of directories, of cold files, and of limits on a file system that others use.
+
+use super::path;
+use super::room::read_all;
+use super::world::{BLOCK, TestCache, World, settings};
+use crate::disk_cache::aged_removal::AgedRemoval;
+use crate::disk_cache::{CacheStartError, ColdFiles, DirectoryQuota, DiskShare, FileShares};
+use crate::{DiskCache, DiskCacheSettings};
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::time::Duration;
+
+const DAY: i64 = 86_400;
+
+fn with_quotas(quotas: &[(&str, u64)]) -> DiskCacheSettings {
+    let quotas =
+        quotas.iter().map(|(name, blocks)| DirectoryQuota { directory: path(name), bytes: blocks * BLOCK });
+    DiskCacheSettings { quotas: quotas.collect(), ..settings() }
+}
+
+/// Caches files, one second after the other.
+async fn store_all(world: &World, cache: &TestCache, names: &[&str], blocks: u64) {
+    for name in names {
+        world.put(name, blocks * BLOCK);
+        world.set_clock_back(-1);
+        read_all(world, cache, name, blocks * BLOCK).await;
+    }
+}
+
+fn stored(world: &World, names: &[&str]) -> Vec<bool> {
+    names.iter().map(|name| world.disk.get(&path(name)).is_some()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_is_reduced_to_its_quota_by_the_oldest_files() {
+    const NAMES: [&str; 6] = ["/a/1", "/a/2", "/a/b/3", "/a/b/4", "/a-5", "/c/6"];
+    let world = World::new();
+    let cache = world.start(with_quotas(&[("/a", 13), ("/a/b", 100), ("/none", 0)]));
+    store_all(&world, &cache, &NAMES, 4).await;
+    // It was used again, and the oldest one is in use.
+    world.set_clock_back(-100);
+    read_all(&world, &cache, "/a/2", 4 * BLOCK).await;
+    world.set_clock_back(-1);
+    let reader = world.open(&cache, "/a/1").await.unwrap();
+    cache.make_room().await;
+    assert_eq!(stored(&world, &NAMES), [true, true, false, true, true, true]);
+    world.check_read(&reader, 0, 4 * BLOCK).await.unwrap();
+    drop(reader);
+    world.settle(&cache).await;
+    cache.make_room().await;
+    assert_eq!(cache.bytes(), 5 * 4 * BLOCK, "12 blocks are within the quota");
+    world.check_usage(&cache);
+    // A restart knows the times of uses.
+    drop(cache);
+    let world = world.restarted(None);
+    let cache = world.start(with_quotas(&[("/a", 8)]));
+    world.until(|| cache.status().is_known).await;
+    cache.make_room().await;
+    assert_eq!(stored(&world, &NAMES), [true, false, false, false, true, true], "it was opened last");
+    world.check_usage(&cache);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quota_holds_for_files_that_cannot_be_removed_at_once() {
+    let world = World::new();
+    let cache = world.start(with_quotas(&[("/a", 6)]));
+    store_all(&world, &cache, &["/a/1", "/a/2"], 4).await;
+    world.disk.fail_always("remove", Errno::IO);
+    cache.make_room().await;
+    assert_eq!(cache.bytes(), 8 * BLOCK);
+    world.disk.clear_faults();
+    world.pass_time();
+    cache.make_room().await;
+    assert_eq!(cache.bytes(), 4 * BLOCK);
+    world.check_usage(&cache);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cold_files_are_removed_without_need_of_room() {
+    const NAMES: [&str; 4] = ["/a/cold", "/a/used", "/a/open", "/b"];
+    let world = World::new();
+    let cache = world.start(settings());
+    store_all(&world, &cache, &NAMES, 2).await;
+    let reader = world.open(&cache, "/a/open").await.unwrap();
+    world.set_clock_back(-DAY);
+    let used = world.open(&cache, "/a/used").await.unwrap();
+    world.check_read(&used, 0, 2 * BLOCK).await.unwrap();
+    drop(used);
+    world.settle_to(&cache, 1).await;
+    AgedRemoval(&cache).remove_cold(DAY + 10).await;
+    assert_eq!(stored(&world, &NAMES), [true; 4], "not yet");
+    AgedRemoval(&cache).remove_cold(DAY - 10).await;
+    assert_eq!(stored(&world, &NAMES), [false, true, true, false]);
+    world.check_read(&reader, 0, 2 * BLOCK).await.unwrap();
+    world.check_usage(&cache);
+    assert_eq!(cache.status().evicted_files, 2);
+    // A long use ends with the close.
+    drop(reader);
+    world.settle(&cache).await;
+    AgedRemoval(&cache).remove_cold(DAY - 10).await;
+    assert_eq!(stored(&world, &NAMES), [false, true, true, false]);
+    // The next process removes them by itself.
+    drop(cache);
+    let world = world.restarted(None);
+    world.set_clock_back(-2 * DAY);
+    let cold = Some(ColdFiles { age: DAY, interval: Duration::from_millis(2) });
+    let cache = world.start(DiskCacheSettings { cold, ..settings() });
+    world.until(|| cache.status().is_known && cache.files() == 0).await;
+    world.check_usage(&cache);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_files_than_are_looked_at_together_are_cold() {
+    let world = World::new();
+    let cache = world.start(settings());
+    for number in 0..1100 {
+        cache.shared.index.found(&super::key(&format!("/{number}")), 1, i64::from(number % 2) * DAY);
+    }
+    // They are not on disk, so they only leave the index.
+    AgedRemoval(&cache).remove_cold(cache.shared.now() - 5).await;
+    assert_eq!(cache.files(), 550);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cached_files_keep_their_share_of_a_disk_that_others_fill() {
+    let world = World::new();
+    let limits = |blocks: [u64; 5]| {
+        let [base, nominal, most, low, high] = blocks.map(|blocks| DiskShare::Bytes(blocks * BLOCK));
+        let mut settings = settings();
+        (settings.limits.low, settings.limits.high) = (low, high);
+        settings.limits.shares = Some(FileShares { base, nominal, most });
+        settings
+    };
+    // The disk has 1,048 blocks.
+    let wrong = limits([10, 20, 601, 600, 800]);
+    let disk = Arc::new(world.disk.clone());
+    let clock = (tokio::runtime::Handle::current(), Arc::new(|| 0_i64) as crate::CacheClock);
+    let started = DiskCache::<super::TestOrigin>::start(disk, &wrong, clock);
+    assert!(matches!(started, Err(CacheStartError::Limits)), "max is more than low");
+    let cache = world.start(limits([10, 20, 40, 600, 800]));
+    for number in 0..30 {
+        store_all(&world, &cache, &[&format!("/{number}")], 2).await;
+        cache.make_room().await;
+    }
+    assert!((36 * BLOCK..=40 * BLOCK).contains(&cache.bytes()), "{}", cache.bytes());
+    // Others need more and more of the disk.
+    world.disk.put(&path("/of-others"), &vec![0; (700 * BLOCK) as usize]);
+    cache.make_room().await;
+    assert!((10 * BLOCK..=28 * BLOCK).contains(&cache.bytes()), "{}", cache.bytes());
+    world.disk.put(&path("/of-others"), &vec![0; (1030 * BLOCK) as usize]);
+    for _ in 0..5 {
+        cache.make_room().await;
+    }
+    assert!((8 * BLOCK..=11 * BLOCK).contains(&cache.bytes()), "{}", cache.bytes());
+    world.check_usage(&cache);
+}
