@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from xml.etree import ElementTree
 
 import pytest
@@ -84,7 +85,7 @@ def test_files_are_removed_without_a_server_and_others_stay(cache):
     cache.stop()
     (cache.tree / "d" / "of_somebody").write_bytes(b"precious")
     ran = scalla("cache", "evict", cache.tree, "/d", "--json")
-    assert json.loads(ran.ok().out) == {"path": "/d", "removed": 2, "in_use": 0, "failed": 0, "is_partial": False}
+    assert json.loads(ran.ok().out) == {"path": "/d", "removed": 2, "in_use": 0, "pinned": 0, "failed": 0, "is_partial": False}
     assert cache.files() == ["h"]
     assert scalla("cache", "evict", cache.tree, "/d/of_somebody").status == 1
     assert (cache.tree / "d" / "of_somebody").read_bytes() == b"precious"
@@ -93,6 +94,32 @@ def test_files_are_removed_without_a_server_and_others_stay(cache):
     # The user of the server can still start it.
     cache.start()
     assert raw.Connection(cache).open("/h")
+
+
+def test_pinned_files_stay_with_and_without_a_server(cache):
+    pinned = json.loads(scalla("cache", "pin", cache.tree, "/d", "--for", "2d", "--json").ok().out)
+    assert (pinned["path"], pinned["bytes"], pinned["is_kept"]) == ("/d", 2 * SIZE, True)
+    assert 0 < pinned["expires"] - time.time() <= 2 * 86_400
+    assert status(cache.tree)["pins"] == [pinned]
+    ran = scalla("cache", "evict", cache.tree, "/")
+    assert (ran.status, ran.out) == (1, "/: 1 removed, 2 pinned\n")
+    assert cache.files() == ["d/f", "d/g"]
+    refused = scalla("cache", "pin", cache.tree, "/x.cinfo", "/e")
+    assert refused.status == 1 and "no file of this name" in refused.err and "/e: pinned until" in refused.out
+    # The pins are those of the directory, not of the process.
+    cache.kill()
+    assert [(pin["path"], pin["bytes"]) for pin in status(cache.tree)["pins"]] == [("/d", None), ("/e", None)]
+    evicted = json.loads(scalla("cache", "evict", cache.tree, "/d", "--json").out)
+    assert (evicted["removed"], evicted["pinned"]) == (0, 2)
+    scalla("cache", "unpin", cache.tree, "/e").ok()
+    cache.start()
+    wait_until(lambda: [pin["bytes"] for pin in status(cache.tree)["pins"]] == [2 * SIZE], 60)
+    assert "/d, pinned until" in scalla("cache", "status", cache.tree).ok().out
+    text = scalla("cache", "unpin", cache.tree, "/d", "/e")
+    assert (text.status, text.out) == (1, "/d: not pinned\n") and "there is no pin of this path" in text.err
+    assert status(cache.tree)["pins"] == []
+    scalla("cache", "evict", cache.tree, "/d").ok()
+    assert cache.files() == []
 
 
 def test_damage_is_found_and_stays_for_the_server_to_heal(cache, tmp_path):

@@ -4,7 +4,7 @@ use clap::Command;
 
 /// The name of a command, after that of its parent, and its examples. Each is one line with a
 /// description after `#`.
-const EXAMPLES: [(&str, &[&str]); 108] = [
+const EXAMPLES: [(&str, &[&str]); 110] = [
     (
         "scalla",
         &[
@@ -183,6 +183,11 @@ const EXAMPLES: [(&str, &[&str]); 108] = [
     ("cache", &["scalla cache status /cache", "scalla cache simulate --sample analysis"]),
     ("cache status", &["scalla cache status /cache", "scalla cache status /cache --json"]),
     ("cache evict", &["scalla cache evict /cache /data/run7.root", "scalla cache evict /cache /data/old"]),
+    (
+        "cache pin",
+        &["scalla cache pin /cache /data/run7", "scalla cache pin /cache /data/run7.root --for 30d"],
+    ),
+    ("cache unpin", &["scalla cache unpin /cache /data/run7"]),
     ("cache verify", &["scalla cache verify /cache", "scalla cache verify /cache /data/run7.root --json"]),
     (
         "cache simulate",

@@ -1,8 +1,11 @@
 //! [`CacheTree`]: the files of a cache on disk, for tools. They read beside a server, and remove files only while no
 //! server uses the cache.
 
-use crate::store::{DEPTH_MAX, DecodedState, StoreContext, StoredState, found, look, open_disk};
-use crate::{CacheDirectory, CacheDisk, CacheDiskFile, CacheKey, CacheStartError, StoreError};
+use crate::store::{DEPTH_MAX, DecodedState, StoreContext, StoredState, add_pin, found, look, open_disk};
+use crate::{
+    CacheDirectory, CacheDisk, CacheDiskFile, CacheKey, CachePin, CachePinFailure, CacheStartError,
+    StoreError,
+};
 use base::{LogicalPath, errno_text};
 use digest::{Algorithm, RunningChecksum};
 use std::io;
@@ -120,6 +123,45 @@ impl CacheTree {
             self.context.remove_empty_directories(key);
         }
         Ok(was_there)
+    }
+
+    /// Returns the pins, also those that have ended.
+    ///
+    /// # Errors
+    /// Errors of the operating system, and `InvalidData` for damaged pins.
+    pub fn pins(&self) -> io::Result<Vec<CachePin>> {
+        self.context.load_pins()
+    }
+
+    /// Pins a file or directory. It is durable afterwards. The server that uses the cache later limits the bytes of
+    /// pinned files.
+    ///
+    /// # Errors
+    /// [`CachePinFailure`].
+    pub fn pin(&self, pin: CachePin, _lock: &CacheTreeLock) -> Result<(), CachePinFailure> {
+        if !pin.path.is_root() && CacheKey::new(&pin.path).is_none() {
+            return Err(CachePinFailure::Name);
+        }
+        let (now, mut pins) = (pin.created, self.context.load_pins()?);
+        if !add_pin(&mut pins, pin, now) {
+            return Err(CachePinFailure::TooMany);
+        }
+        Ok(self.context.save_pins(&pins)?)
+    }
+
+    /// Ends the pin of a path. Returns whether there was one.
+    ///
+    /// # Errors
+    /// Errors of the operating system, and `InvalidData` for damaged pins.
+    pub fn unpin(&self, path: &LogicalPath, _lock: &CacheTreeLock) -> io::Result<bool> {
+        let mut pins = self.context.load_pins()?;
+        let before = pins.len();
+        pins.retain(|pin| pin.path != *path);
+        let was_pinned = pins.len() < before;
+        if was_pinned {
+            self.context.save_pins(&pins)?;
+        }
+        Ok(was_pinned)
     }
 
     /// Makes removals durable.
@@ -333,5 +375,19 @@ mod tests {
         assert!(matches!(tree.remove(&key("/d/foreign"), &lock), Err(StoreError::Foreign)));
         assert_eq!(list("/"), ["/d/f 1500", "foreign /d/foreign", "foreign /d/text.cinfo"]);
         assert!(!disk.directories().contains(&path("/d/e")));
+    }
+    #[test]
+    fn pins_of_a_cache_without_a_server() {
+        let tree = CacheTree::new(Arc::new(MemoryDisk::default()));
+        assert_eq!(tree.pins().unwrap(), []);
+        let lock = tree.lock().unwrap();
+        let pin = |name: &str, created| CachePin { path: path(name), created, expires: 100 };
+        tree.pin(pin("/a", 5), &lock).unwrap();
+        tree.pin(pin("/b", 50), &lock).unwrap();
+        assert!(matches!(tree.pin(pin("/a.cinfo", 5), &lock), Err(CachePinFailure::Name)));
+        assert!(tree.unpin(&path("/a"), &lock).unwrap() && !tree.unpin(&path("/a"), &lock).unwrap());
+        assert_eq!(tree.pins().unwrap(), [pin("/b", 50)]);
+        tree.pin(pin("/c", 100), &lock).unwrap();
+        assert_eq!(tree.pins().unwrap(), [pin("/c", 100)], "the other one has ended");
     }
 }

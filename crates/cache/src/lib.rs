@@ -24,9 +24,9 @@ pub use block_map::BlockMap;
 pub use cache_tree::{CacheTree, CacheTreeLock, FileVerification, VerifiedBlocks};
 pub use cinfo::{CINFO_BYTES_MAX, CacheAccess, CacheChecks, Cinfo, CinfoError, CinfoVersion};
 pub use disk_cache::{
-    CacheChange, CacheClock, CacheEviction, CacheLimits, CacheOrigin, CacheRead, CacheReadError, CacheReader,
-    CacheStartError, ColdFiles, DirectoryQuota, DiskCache, DiskCacheSettings, DiskCacheStatus, DiskShare,
-    FileShares, OpenTicket,
+    CacheChange, CacheClock, CacheEviction, CacheLimits, CacheOrigin, CachePinFailure, CachePinStatus,
+    CacheRead, CacheReadError, CacheReader, CacheStartError, ColdFiles, DirectoryQuota, DiskCache,
+    DiskCacheSettings, DiskCacheStatus, DiskShare, FileEviction, FileShares, OpenTicket,
 };
 pub use eviction::{EvictionPolicy, LruPolicy, S3FifoPolicy};
 pub use fill::{FetchId, FileFill, FillAction, ReadId, ReadPattern, ReaderId};
@@ -35,6 +35,6 @@ pub use simulation::{
     TraceRequest, TraceSize,
 };
 pub use store::{
-    BlockStore, CacheDirectory, CacheDisk, CacheDiskEntries, CacheDiskFile, CacheKey, CachedFileStatus,
-    DamagedBlocks, OriginVersion, StoreError, VERSION_AGE_MIN, open_disk,
+    BlockStore, CACHE_PINS_MAX, CacheDirectory, CacheDisk, CacheDiskEntries, CacheDiskFile, CacheKey,
+    CachePin, CachedFileStatus, DamagedBlocks, OriginVersion, StoreError, VERSION_AGE_MIN, open_disk,
 };

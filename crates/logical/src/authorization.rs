@@ -12,7 +12,7 @@
 //! | status, locate, checksum, space, attributes of the storage | stat |
 //! | list | readdir |
 //! | make a directory | mkdir |
-//! | remove | delete |
+//! | remove, remove from a disk cache | delete |
 //! | rename | rename for the present name, insert for the new one |
 //! | change the mode | chmod |
 //! | truncate | update |
@@ -56,8 +56,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use storage::Pool;
 use vfs::{
-    Answer, AttributeWork, Caller, DeferredReply, FileSystem, OpenFile, OpenRequest, Operation,
-    RedirectAnswer, ReplyTo, Started, Target, TargetList,
+    Answer, AttributeWork, CachedFileCommand, Caller, DeferredReply, FileSystem, OpenFile, OpenRequest,
+    Operation, RedirectAnswer, ReplyTo, Started, Target, TargetList,
 };
 
 /// Maximum number of threads that verify tokens.
@@ -340,6 +340,12 @@ impl GuardedFiles {
             }
             Operation::CancelPrepare { id } => check.prepare_request("cancel a prepare request", id)?,
             Operation::QueryOpaque { .. } => check.without_path("query")?,
+            Operation::Cache(target, CachedFileCommand::IsCached) => {
+                check.reading(AccessOperation::Stat, "locate", target)?;
+            }
+            Operation::Cache(target, CachedFileCommand::Evict | CachedFileCommand::EvictOpen) => {
+                check.object(AccessOperation::Delete, "evict", &target.path)?;
+            }
             // It continues a listing that was allowed.
             Operation::ListMore(_) => {}
             Operation::MakeDirectory { target, parents, .. } => {

@@ -17,9 +17,10 @@ use crate::queries::{Locator, QueryServices};
 use crate::scan::Scans;
 use crate::stat::StatService;
 use crate::{attribute, checksum, listing, name_operations, open, prepare, queries, scan, stat};
+use base::ErrorKind;
 use std::sync::{Arc, OnceLock};
 use storage::StorageUser;
-use vfs::{Caller, Operation, ReplyTo, Started};
+use vfs::{Answer, Caller, Operation, ReplyTo, Started};
 
 /// The components that serve clients with the same rights.
 pub(crate) struct ClientOperations {
@@ -179,6 +180,9 @@ impl ClientOperations {
             }
             Operation::QueryOpaque { code, argument } => {
                 Started::Done(queries::query_opaque(&self.inquiries, code, &argument))
+            }
+            Operation::Cache(..) => {
+                Started::Done(Answer::error(ErrorKind::ArgInvalid, "invalid set parameter"))
             }
         }
     }

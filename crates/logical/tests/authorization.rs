@@ -20,8 +20,8 @@ use std::time::Duration;
 use support::memory::Memory;
 use support::{Client, Server, creating, reading, replacing, target, targets, updating};
 use vfs::{
-    Answer, AttributeWork, Caller, FileSystem, ListDetail, LocateOptions, OpenRequest, Operation,
-    PrepareRequest, ReplyTo, Started,
+    Answer, AttributeWork, CachedFileCommand, Caller, FileSystem, ListDetail, LocateOptions, OpenRequest,
+    Operation, PrepareRequest, ReplyTo, Started,
 };
 
 struct NoNetgroups;
@@ -112,7 +112,7 @@ fn set_attribute() -> AttributeWork {
 /// A privilege or privileges, and an operation on `/data/f` or `/data/new` that needs them.
 type NeededPrivileges = (&'static str, fn() -> Operation);
 
-const NEEDS: [NeededPrivileges; 22] = [
+const NEEDS: [NeededPrivileges; 25] = [
     ("r", || open("/data/f", reading())),
     ("rw", || open("/data/f", updating())),
     ("rw", || open("/data/f", OpenRequest { append: true, ..OpenRequest::default() })),
@@ -135,6 +135,9 @@ const NEEDS: [NeededPrivileges; 22] = [
     ("rw", || Operation::Attributes(target("/data/f"), set_attribute())),
     ("l", || Operation::QueryAttributes(target("/data/f"))),
     ("l", || Operation::Checksum(target("/data/f"))),
+    ("d", || Operation::Cache(target("/data/f"), CachedFileCommand::Evict)),
+    ("d", || Operation::Cache(target("/data/f"), CachedFileCommand::EvictOpen)),
+    ("l", || Operation::Cache(target("/data/f"), CachedFileCommand::IsCached)),
 ];
 
 fn is_refused(answer: &Answer) -> bool {

@@ -5,6 +5,8 @@
 //! for an operation that is refused.
 
 use crate::address::RemoteAddress;
+use crate::cache_commands;
+use crate::cache_orders::CacheOrders;
 use crate::cached_origin::{self, ProxyCache};
 use crate::changes::check_exists;
 use crate::connections::file_connection_user;
@@ -21,12 +23,11 @@ use crate::settings::ProxyConfig;
 use crate::status::{brief_stat, file_stat};
 use crate::threads::ProxyThreads;
 use base::{ClientHost, Error, ErrorKind, LogicalPath};
-use cache::{CacheEviction, CacheKey, DiskCacheStatus};
+use cache::CacheKey;
 use client::xroot::codes::QueryType;
 use client::xroot::flags::OpenOptions;
 use client::{Client, OpenWith, SpaceInfo, Url};
 use std::future::Future;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::{
@@ -50,14 +51,6 @@ pub trait PrepareIds: Send + Sync {
     fn issue(&self, caller: &Caller) -> String;
     /// Reports whether this server has issued an id.
     fn has_issued(&self, id: &[u8]) -> bool;
-}
-
-/// Receives the result of a removal of cached files.
-pub trait EvictionReply: Send + Sync + 'static {
-    /// Reports whether somebody waits for the result.
-    fn is_wanted(&self) -> bool;
-    /// Takes the result.
-    fn send(self, eviction: CacheEviction);
 }
 
 /// The name space of origins.
@@ -148,21 +141,15 @@ impl ProxyFiles {
         Ok(Arc::new(Self { config, origins, prepare_ids, cache, threads }))
     }
 
-    /// Returns the directory and the state of the disk cache; `None` if there is none.
-    pub fn cache_status(&self) -> Option<(&Path, DiskCacheStatus)> {
+    /// Returns the disk cache, if there is one.
+    pub fn cache_orders(&self) -> Option<CacheOrders<'_>> {
         let (config, cache) = self.config.cache.as_ref().zip(self.cache.as_ref())?;
-        Some((config.directory.as_path(), cache.status()))
+        Some(CacheOrders::new(cache, &config.directory, self.threads.handle()))
     }
 
-    /// Removes cached files at and below a path that nobody has open, for an administrator. Without a disk cache,
-    /// nothing is sent.
-    pub fn evict<D: EvictionReply>(&self, path: LogicalPath, reply: D) {
-        if let Some(cache) = self.cache.clone() {
-            self.threads.handle().spawn(async move {
-                let eviction = cache.evict(&path, || reply.is_wanted()).await;
-                reply.send(eviction);
-            });
-        }
+    /// Returns the threads of the proxy.
+    pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
+        self.threads.handle()
     }
 
     /// Returns the path at its origin.
@@ -437,6 +424,9 @@ impl FileSystem for ProxyFiles {
             Operation::ChangeMode { target, .. } => unsupported("chmod", &target.path),
             Operation::Attributes(target, _) => unsupported("access attributes of", &target.path),
             Operation::ListMore(rest) => listing::more(rest),
+            Operation::Cache(target, command) => {
+                cache_commands::start(self, caller, (target, command), reply)
+            }
             Operation::QueryOpaque { .. } => {
                 Started::Done(Answer::error(ErrorKind::Unsupported, "a proxy does not support it"))
             }

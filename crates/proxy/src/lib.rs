@@ -10,6 +10,8 @@
 //! | `origin_file` | an open file, by the protocol of its origin |
 //! | `origin_names` | the names of an origin, by its protocol |
 //! | `near_ranges` | ranges that are read with one request |
+//! | `cache_commands` | commands of clients about files in the disk cache |
+//! | `cache_orders` | [`CacheOrders`]: orders of administrators about the disk cache |
 //! | `cached_origin` | a file at an origin as the source of the disk cache |
 //! | `address` | the URL of a path: origin, path and opaque text |
 //! | `origins` | the origins in use |
@@ -28,6 +30,8 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod cache_commands;
+mod cache_orders;
 mod cached_origin;
 mod changes;
 mod connections;
@@ -50,5 +54,6 @@ mod settings;
 mod status;
 mod threads;
 
-pub use file_system::{EvictionReply, PrepareIds, ProxyFiles};
+pub use cache_orders::{CacheOrders, EvictionReply};
+pub use file_system::{PrepareIds, ProxyFiles};
 pub use settings::{ProxyCacheConfig, ProxyConfig, ProxyExport, client_settings};

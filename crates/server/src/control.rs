@@ -240,7 +240,9 @@ impl ControlLoop {
             | AdminRequest::Purge {}
             | AdminRequest::PurgePreview { .. }
             | AdminRequest::CacheStatus {}
-            | AdminRequest::EvictCached { .. } => AdminResponse::failed("an order about files"),
+            | AdminRequest::EvictCached { .. }
+            | AdminRequest::PinCached { .. }
+            | AdminRequest::UnpinCached { .. } => AdminResponse::failed("an order about files"),
             AdminRequest::ClusterStatus {} => self.cluster_status(),
             AdminRequest::ClusterOrder { order, node } => self.cluster_order(order, node),
             AdminRequest::Drain {} => {

@@ -6,7 +6,10 @@
 
 use base::ErrorKind;
 use std::sync::Arc;
-use vfs::{Answer, AttributeWork, Caller, FileSystem, OpenFile, Operation, RedirectAnswer, ReplyTo, Started};
+use vfs::{
+    Answer, AttributeWork, CachedFileCommand, Caller, FileSystem, OpenFile, Operation, RedirectAnswer,
+    ReplyTo, Started,
+};
 
 /// The error of a refused operation.
 const REFUSAL: &str = "a limited proxy may only read (gsi.limited); use a full one";
@@ -47,6 +50,7 @@ fn changes(operation: &Operation) -> bool {
         | Operation::Rename { .. }
         | Operation::ChangeMode { .. }
         | Operation::Truncate { .. }
+        | Operation::Cache(_, CachedFileCommand::Evict | CachedFileCommand::EvictOpen)
         // Only a plug-in knows the effect.
         | Operation::QueryOpaque { .. } => true,
         Operation::Stat(_)
@@ -59,6 +63,7 @@ fn changes(operation: &Operation) -> bool {
         | Operation::CancelChecksum(_)
         | Operation::QueryAttributes(_)
         | Operation::QuerySpace(_)
+        | Operation::Cache(_, CachedFileCommand::IsCached)
         | Operation::Prepare(..)
         | Operation::CancelPrepare { .. }
         | Operation::QueryPrepare { .. } => false,

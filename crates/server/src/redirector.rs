@@ -336,7 +336,8 @@ fn purpose(operation: &Operation) -> Option<(LocationPurpose, &Target)> {
         | Operation::QuerySpace(_)
         | Operation::ListMore(_)
         | Operation::CancelPrepare { .. }
-        | Operation::QueryOpaque { .. } => return None,
+        | Operation::QueryOpaque { .. }
+        | Operation::Cache(..) => return None,
     })
 }
 

@@ -113,7 +113,7 @@ fn subject(operation: &Operation) -> Option<(Option<RedirectFunction>, &Target)>
         Operation::Prepare(request, targets) => {
             (Some(if request.stage { F::PrepareStage } else { F::Prepare }), targets.first())
         }
-        Operation::Attributes(target, _) => (None, target),
+        Operation::Attributes(target, _) | Operation::Cache(target, _) => (None, target),
         Operation::Locate(None, _)
         | Operation::ListMore(_)
         | Operation::CancelPrepare { .. }

@@ -96,6 +96,9 @@ impl Answers<'_> {
                     ),
                     (CallKind::Close(_), Answer::Value(_)) => Answer::DONE,
                     (CallKind::Open { .. } | CallKind::List { .. }, Answer::Value(_)) => mismatched_answer(),
+                    (CallKind::PathCommand, Answer::Value(_)) => {
+                        Answer::error(ErrorKind::FsError, PATH_COMMAND_DONE)
+                    }
                     (_, answer) => answer,
                 };
                 encode(&call, answer, self.out);
@@ -252,6 +255,9 @@ fn written(entries: &[DirectoryEntry], with_stat: bool) -> EncodedEntries {
     written.text.shrink_to_fit();
     written
 }
+
+/// The text of the error after a command that was an open. XRootD sends this code whatever happened.
+const PATH_COMMAND_DONE: &str = "the file was removed from the cache; resource temporarily unavailable";
 
 /// Returns the error for an answer that does not match its call.
 fn mismatched_answer() -> Answer {

@@ -48,6 +48,8 @@ pub(crate) enum CallKind {
     VectorWrite { files: Vec<FileIndex>, sync: bool },
     /// kXR_locate and other requests answered by text that ends in a NUL.
     TextWithNul,
+    /// kXR_open of a path that is a command. There is no file, so its answer is always an error.
+    PathCommand,
     /// A refused request. The error is sent after its data has been discarded.
     Refused(Error),
     /// A request that was refused immediately and whose data is discarded.
@@ -72,6 +74,7 @@ impl CallKind {
             | Self::List { .. }
             | Self::Kinds
             | Self::TextWithNul
+            | Self::PathCommand
             | Self::Refused(_)
             | Self::Passed => false,
         }

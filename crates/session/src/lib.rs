@@ -45,6 +45,7 @@
 //! | `slots` | table of calls in flight |
 //! | `links` | the set of bound connections |
 //! | `ids` | identifiers of calls, files, connections and operations |
+//! | `cache_commands` | commands about files in a disk cache |
 //! | `target` | parsing of paths |
 //! | `settings` | settings shared by all sessions, limits of a session |
 //! | `step` | interface to the driver: tasks and results |
@@ -53,6 +54,7 @@
 mod answers;
 mod attributes;
 mod authentication;
+mod cache_commands;
 mod call;
 mod error;
 mod files;

@@ -2,6 +2,7 @@
 //!
 //! Requests on an open file are in `handles`.
 
+use crate::cache_commands;
 use crate::call::CallKind;
 use crate::files::from_wire;
 use crate::greeting::SessionClient;
@@ -35,6 +36,7 @@ impl NamespaceRequest<'_> {
     /// Starts the operation on the name space for a request.
     pub(crate) fn start(&mut self, request: &Request<'_>) -> DriverTask {
         let kind = match request {
+            Request::Open(m) if self.path_command(m).is_some() => CallKind::PathCommand,
             Request::Open(m) => {
                 CallKind::Open { compress: m.options.contains(OpenOptions::COMPRESS), stat: wants_stat(m) }
             }
@@ -74,7 +76,7 @@ impl NamespaceRequest<'_> {
 
     fn operation(&mut self, request: &Request<'_>) -> Result<Operation, Error> {
         Ok(match request {
-            Request::Open(m) => self.open(m)?,
+            Request::Open(m) => self.path_command(m).unwrap_or_else(|| self.open(m))?,
             Request::Dirlist(m) => Operation::List(target(m.path, Verb::LIST)?, list_detail(m)),
             Request::Locate(m) => locate(m)?,
             Request::Mkdir(m) => {
@@ -93,6 +95,11 @@ impl NamespaceRequest<'_> {
             Request::Prepare(m) => self.prepare(m)?,
             _ => return Err(Error::new(ErrorKind::InvalidRequest, "Invalid request code")),
         })
+    }
+
+    /// Returns the operation of an open of a path that is a command of the cache.
+    fn path_command(&self, m: &Open<'_>) -> Option<Result<Operation, Error>> {
+        self.client.settings.has_path_commands.then(|| cache_commands::of_path(m.target)).flatten()
     }
 
     fn open(&self, m: &Open<'_>) -> Result<Operation, Error> {

@@ -2,6 +2,7 @@
 //!
 //! They share a file because both select one of many functions by a code or a word.
 
+use crate::cache_commands::{self, split_word};
 use crate::call::CallKind;
 use crate::handles::FileRequest;
 use crate::sequencer::Access;
@@ -120,7 +121,19 @@ impl QueryRequest<'_> {
     }
 
     pub(crate) fn set(&mut self, m: &Set<'_>) -> DriverTask {
-        let text = String::from_utf8_lossy(m.text.split(|&b| b == 0).next().unwrap_or_default());
+        let raw = m.text.split(|&b| b == 0).next().unwrap_or_default();
+        if let (b"cache", words) = split_word(raw)
+            && self.settings.has_cache
+        {
+            return match cache_commands::of_words(words) {
+                Ok(operation) => {
+                    let call = self.on_file.call(CallKind::TextWithNul);
+                    self.on_file.work.start_on_names(call, operation, None)
+                }
+                Err(error) => self.on_file.reply.fail(&error),
+            };
+        }
+        let text = String::from_utf8_lossy(raw);
         let mut words = text.split_ascii_whitespace();
         match (words.next(), words.next()) {
             // The server has no monitoring, so the name is not used and the switch has no effect.

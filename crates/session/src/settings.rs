@@ -111,6 +111,10 @@ pub struct Settings {
     pub configuration: Vec<(String, String)>,
     /// Further answers to `query config`, by key, that change while the server runs.
     pub live_values: Vec<(String, LiveValue)>,
+    /// Files can be removed from a disk cache (`kXR_set` with `cache`).
+    pub has_cache: bool,
+    /// Paths that begin with `/xrdpfc_command/` are commands of the cache.
+    pub has_path_commands: bool,
     /// Maximum number of prepare requests per session; `None` means unlimited.
     pub prepares_max: Option<usize>,
     /// Reports success for prepare requests beyond that limit without executing them. Otherwise
@@ -134,6 +138,8 @@ impl Default for Settings {
             tls: None,
             configuration: Vec::new(),
             live_values: Vec::new(),
+            has_cache: false,
+            has_path_commands: false,
             prepares_max: None,
             prepares_silent: false,
             files_max: FILES_MAX,

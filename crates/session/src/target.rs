@@ -23,6 +23,7 @@ impl Verb {
     pub(crate) const PREPARE: Self = Self("Preparing");
     pub(crate) const CHECKSUM: Self = Self("Check summing");
     pub(crate) const QUERY: Self = Self("Querying");
+    pub(crate) const SET: Self = Self("Setting");
     pub(crate) const INSPECT_ATTRIBUTES: Self = Self("Inspecting file attributes");
     pub(crate) const MODIFY_ATTRIBUTES: Self = Self("Modifying file attributes");
 }

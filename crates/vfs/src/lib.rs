@@ -33,8 +33,8 @@ pub use answer::{
 };
 pub use base::Now;
 pub use operation::{
-    AttributeWork, Caller, CheckpointWork, CloneRange, FileOperation, ListDetail, LocateOptions, OpenRequest,
-    Operation, PrepareRequest,
+    AttributeWork, CachedFileCommand, Caller, CheckpointWork, CloneRange, FileOperation, ListDetail,
+    LocateOptions, OpenRequest, Operation, PrepareRequest,
 };
 pub use reply::{DeferredReply, Mailbox, ReplyTo, ReplyToken};
 pub use stat::{BriefStat, FileKind, FileStat, SpaceFigures};

@@ -346,6 +346,19 @@ pub enum Operation {
         /// Argument of the query as it was received.
         argument: Vec<u8>,
     },
+    /// Removes a file from the disk cache of a proxy, or asks for it: [`crate::Value::Text`], which is empty.
+    Cache(Target, CachedFileCommand),
+}
+
+/// A command about a file in the disk cache of a proxy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CachedFileCommand {
+    /// Succeeds if all of the file is stored.
+    IsCached,
+    /// Removes the file, unless a client has it open.
+    Evict,
+    /// Removes the file. Clients that have it open read it from the origin.
+    EvictOpen,
 }
 
 impl Operation {
@@ -391,7 +404,8 @@ impl Operation {
             | Self::Checksum(target)
             | Self::CancelChecksum(target)
             | Self::QueryAttributes(target)
-            | Self::QuerySpace(target) => names(target),
+            | Self::QuerySpace(target)
+            | Self::Cache(target, _) => names(target),
             Self::Locate(target, _) => target.as_ref().is_some_and(names),
             Self::Rename { from, to, .. } => names(from) || names(to),
             Self::StatMany(_) | Self::Prepare(..) => true,

@@ -1,21 +1,21 @@
 //! `scalla cache evict`: removes files from a cache, through its server if one runs.
 
-use super::running::{open, path, server_of};
+use super::pin::now;
+use super::running::{locked, path, server_of};
 use crate::exit_status::FAILED;
-use crate::file_owner::become_owner;
 use crate::printer::{err, out};
 use base::LogicalPath;
-use cache::{CacheStartError, CacheTree, CacheTreeLock, StoreError};
+use cache::{CacheKey, CachePin, CacheTree, CacheTreeLock, StoreError};
 use serde_json::json;
 use server::admin::{AdminError, AdminRequest, EvictionAnswer, ask};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Remove cached files. They are fetched again when clients read them.
 ///
 /// PATH is the name of a file or directory below DIR, with a slash at its begin. If a server of this user uses the cache,
-/// the server removes the files. Files that clients have open stay.
+/// the server removes the files. Files that clients have open stay, and pinned ones.
 #[derive(clap::Args, Debug)]
 pub(super) struct EvictCommand {
     /// Directory of the cache.
@@ -57,22 +57,24 @@ impl EvictCommand {
     /// Prints the result for a path. Returns whether all files have gone.
     fn report(&self, path: &LogicalPath, answer: Result<EvictionAnswer, String>) -> bool {
         let name = path.escaped();
-        let have_gone =
-            answer.as_ref().is_ok_and(|answer| answer.removed > 0 && answer.in_use + answer.failed == 0);
+        let have_gone = answer
+            .as_ref()
+            .is_ok_and(|answer| answer.removed > 0 && answer.in_use + answer.pinned + answer.failed == 0);
         let is_partial = answer.as_ref().is_ok_and(|answer| answer.is_partial);
         match answer {
             Ok(answer) if self.json => out().json(&json!(answer)),
             Err(reason) if self.json => out().json(&json!({ "path": name, "error": reason })),
             Err(reason) => err().line(format_args!("{name}: {reason}")),
-            Ok(EvictionAnswer { removed: 0, in_use: 0, failed: 0, .. }) => {
+            Ok(EvictionAnswer { removed: 0, in_use: 0, pinned: 0, failed: 0, .. }) => {
                 err().line(format_args!("{name}: nothing is cached there"));
             }
-            Ok(EvictionAnswer { removed, in_use, failed, .. }) => {
+            Ok(EvictionAnswer { removed, in_use, pinned, failed, .. }) => {
                 let stay = |count: u64, why: &str| {
                     if count > 0 { format!(", {count} {why}") } else { String::new() }
                 };
-                let (in_use, failed) = (stay(in_use, "in use"), stay(failed, "could not be removed"));
-                out().line(format_args!("{name}: {removed} removed{in_use}{failed}"));
+                let (in_use, pinned) = (stay(in_use, "in use"), stay(pinned, "pinned"));
+                let failed = stay(failed, "could not be removed");
+                out().line(format_args!("{name}: {removed} removed{in_use}{pinned}{failed}"));
             }
         }
         if is_partial && !self.json {
@@ -85,35 +87,32 @@ impl EvictCommand {
     }
 }
 
-/// Locks the cache of a directory that no server uses.
-fn locked(directory: &Path) -> anyhow::Result<(CacheTree, CacheTreeLock)> {
-    become_owner(directory).map_err(anyhow::Error::msg)?;
-    let tree = open(directory)?;
-    let lock = match tree.lock() {
-        Err(CacheStartError::InUse) => anyhow::bail!(
-            "a server that this user may not control uses {}; run this as the user of the server",
-            directory.display()
-        ),
-        other => other?,
-    };
-    Ok((tree, lock))
-}
-
 /// Removes the files at and below a path.
 fn remove(tree: &CacheTree, lock: &CacheTreeLock, path: &LogicalPath) -> Result<EvictionAnswer, StoreError> {
-    let mut answer =
-        EvictionAnswer { path: path.escaped(), removed: 0, in_use: 0, failed: 0, is_partial: false };
-    let mut count = |removed: Result<bool, StoreError>| match removed {
+    let mut answer = EvictionAnswer {
+        path: path.escaped(),
+        removed: 0,
+        in_use: 0,
+        pinned: 0,
+        failed: 0,
+        is_partial: false,
+    };
+    let (now, pins) = (now(), tree.pins()?);
+    let is_pinned = |key: &CacheKey| pins.iter().any(|pin: &CachePin| pin.holds(now) && pin.covers(key));
+    let mut remove = |key: CacheKey| match tree.remove(&key, lock) {
         Ok(true) => answer.removed += 1,
         Ok(false) | Err(StoreError::Foreign) => {}
         Err(StoreError::Disk(_)) => answer.failed += 1,
     };
-    if let Some(key) = cache::CacheKey::new(path) {
-        count(tree.remove(&key, lock));
+    if let Some(key) = CacheKey::new(path).filter(|key| !is_pinned(key)) {
+        remove(key);
     }
+    let mut pinned = 0;
     let walked = tree.walk(path, |found| {
         let files = found.files.into_iter().map(|file| file.key);
-        files.chain(found.damaged).chain(found.unclaimed).for_each(|key| count(tree.remove(&key, lock)));
+        let (kept, others): (Vec<_>, Vec<_>) = files.partition(&is_pinned);
+        pinned += kept.len() as u64;
+        others.into_iter().chain(found.damaged).chain(found.unclaimed).for_each(&mut remove);
         Ok(())
     });
     match walked {
@@ -121,5 +120,6 @@ fn remove(tree: &CacheTree, lock: &CacheTreeLock, path: &LogicalPath) -> Result<
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {}
         other => other?,
     }
+    answer.pinned = pinned;
     Ok(answer)
 }

@@ -1,6 +1,7 @@
 //! `scalla cache`: the disk cache of remote files.
 
 mod evict;
+mod pin;
 mod running;
 mod simulate;
 mod status;
@@ -9,7 +10,7 @@ mod verify;
 use clap::Subcommand;
 use std::process::ExitCode;
 
-/// Inspect the disk cache of a proxy, remove files from it, and simulate caches.
+/// Inspect the disk cache of a proxy, remove files from it, keep others, and simulate caches.
 #[derive(clap::Args, Debug)]
 pub(crate) struct CacheCommand {
     #[command(subcommand)]
@@ -20,6 +21,8 @@ pub(crate) struct CacheCommand {
 enum CacheSubcommand {
     Status(status::CacheStatusCommand),
     Evict(evict::EvictCommand),
+    Pin(pin::PinCommand),
+    Unpin(pin::UnpinCommand),
     Verify(verify::VerifyCommand),
     Simulate(simulate::SimulateCommand),
 }
@@ -29,6 +32,8 @@ impl CacheCommand {
         match self.command {
             CacheSubcommand::Status(command) => command.run(),
             CacheSubcommand::Evict(command) => command.run(),
+            CacheSubcommand::Pin(command) => command.run(),
+            CacheSubcommand::Unpin(command) => command.run(),
             CacheSubcommand::Verify(command) => command.run(),
             CacheSubcommand::Simulate(command) => command.run(),
         }

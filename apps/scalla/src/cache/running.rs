@@ -1,9 +1,10 @@
 //! The server that uses a cache, if this user may control it, and names of cached files.
 
 use crate::admin::escaped;
+use crate::file_owner::become_owner;
 use anyhow::Context as _;
 use base::LogicalPath;
-use cache::CacheTree;
+use cache::{CacheStartError, CacheTree, CacheTreeLock};
 use server::admin::{AdminRequest, CacheStatus, ask, running_servers};
 use std::ffi::OsStr;
 use std::fs;
@@ -39,4 +40,18 @@ pub(super) fn path(name: &OsStr) -> anyhow::Result<LogicalPath> {
     let path =
         LogicalPath::from_escaped(&text).map_err(|why| anyhow::anyhow!("{text} is not a path: {why}"))?;
     Ok(path.without_slash())
+}
+
+/// Locks the cache of a directory that no server uses.
+pub(super) fn locked(directory: &Path) -> anyhow::Result<(CacheTree, CacheTreeLock)> {
+    become_owner(directory).map_err(anyhow::Error::msg)?;
+    let tree = open(directory)?;
+    let lock = match tree.lock() {
+        Err(CacheStartError::InUse) => anyhow::bail!(
+            "a server that this user may not control uses {}; run this as the user of the server",
+            directory.display()
+        ),
+        other => other?,
+    };
+    Ok((tree, lock))
 }

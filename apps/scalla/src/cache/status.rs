@@ -1,12 +1,14 @@
 //! `scalla cache status`: the contents of a cache, and the counters of its server.
 
+use super::pin::{as_text as pin_text, now};
 use super::running::{CacheServer, open, server_of};
 use crate::printer::out;
 use crate::quantity::{show_bytes, show_count};
 use anyhow::Context as _;
 use base::{LogicalPath, shown};
+use cache::{CachePin, CacheTree};
 use serde_json::{Value, json};
-use server::admin::CacheStatus;
+use server::admin::{CacheStatus, CachedPin};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -38,6 +40,7 @@ struct CacheContents {
     unreadable: u64,
     /// Total and used bytes of the file system.
     usage: (u64, u64),
+    pins: Vec<CachedPin>,
 }
 
 impl CacheStatusCommand {
@@ -62,6 +65,10 @@ impl CacheStatusCommand {
         });
         walked.with_context(failed)?;
         let server = server_of(&self.directory);
+        contents.pins = match &server {
+            Some(server) => server.status.pins.clone(),
+            None => stored_pins(&tree).with_context(failed)?,
+        };
         if self.json {
             out().json(&as_json(&shown_directory, &contents, server.as_ref()));
         } else {
@@ -69,6 +76,19 @@ impl CacheStatusCommand {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Returns the pins on disk that hold.
+fn stored_pins(tree: &CacheTree) -> std::io::Result<Vec<CachedPin>> {
+    let now = now();
+    let pins = tree.pins()?.into_iter().filter(|pin| pin.holds(now));
+    let stored = |pin: CachePin| CachedPin {
+        path: pin.path.escaped(),
+        expires: pin.expires,
+        bytes: None,
+        is_kept: true,
+    };
+    Ok(pins.map(stored).collect())
 }
 
 fn as_json(directory: &str, contents: &CacheContents, server: Option<&CacheServer>) -> Value {
@@ -84,6 +104,7 @@ fn as_json(directory: &str, contents: &CacheContents, server: Option<&CacheServe
         "unreadable": contents.unreadable,
         "disk_total": contents.usage.0,
         "disk_used": contents.usage.1,
+        "pins": contents.pins,
         "server": server.map(|server| &server.status),
     })
 }
@@ -112,6 +133,7 @@ fn as_text(directory: &str, contents: &CacheContents, server: Option<&CacheServe
         Some(server) => rows.extend(server_rows(&server.note, &server.status)),
         None => rows.push(("server", "none that this user may control".to_owned())),
     }
+    rows.extend(contents.pins.iter().map(|pin| ("pin", format!("{}, {}", pin.path, pin_text(pin)))));
     let mut text = String::new();
     for (name, value) in rows {
         // Writing to a text cannot fail.

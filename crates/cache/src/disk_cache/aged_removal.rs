@@ -67,12 +67,14 @@ impl<O: CacheOrigin> AgedRemoval<'_, O> {
         });
     }
 
-    /// Removes files that were not used for this number of seconds. Those that are open stay.
+    /// Removes files that were not used for this number of seconds. Those that are open or pinned stay.
     pub(super) async fn remove_cold(&self, age: i64) {
         let before = self.0.shared.now().saturating_sub(age);
         let (mut removed, mut after) = (RemovedFiles::default(), None);
+        let pinned = self.0.shared.kept_paths();
         while let Some(page) = self.page(&LogicalPath::root(), &mut after) {
-            let cold = page.into_iter().filter(|file| file.used < before).collect();
+            let cold =
+                page.into_iter().filter(|file| file.used < before && !pinned.contain(&file.key)).collect();
             self.remove_unused(cold, &mut removed).await;
             if removed.has_failed {
                 break;
@@ -84,7 +86,7 @@ impl<O: CacheOrigin> AgedRemoval<'_, O> {
         }
     }
 
-    /// Reduces directories to their quotas. Files that are open stay.
+    /// Reduces directories to their quotas. Files that are open or pinned stay.
     pub(super) async fn keep_quotas(&self) {
         for DirectoryQuota { directory, bytes: limit } in &self.0.quotas {
             let excess = excess_over(self.0.shared.index.bytes_below(directory), *limit, 0);
@@ -92,8 +94,9 @@ impl<O: CacheOrigin> AgedRemoval<'_, O> {
                 continue;
             }
             let (mut oldest, mut after) = (OldestFiles::default(), None);
+            let pinned = self.0.shared.kept_paths();
             while let Some(page) = self.page(directory, &mut after) {
-                let removable = page.into_iter();
+                let removable = page.into_iter().filter(|file| !pinned.contain(&file.key));
                 removable.for_each(|file| oldest.add(file, excess));
                 tokio::task::yield_now().await;
             }

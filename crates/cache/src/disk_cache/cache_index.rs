@@ -89,11 +89,21 @@ impl CacheIndex {
         self.lock().set_used(key, bytes, now);
     }
 
+    /// Reports whether a file is known.
+    pub(super) fn contains(&self, key: &CacheKey) -> bool {
+        self.lock().files.contains_key(key)
+    }
+
     /// Begins to count the bytes at and below a path.
     pub(super) fn count_below(&self, path: &LogicalPath) {
         let mut state = self.lock();
         let IndexState { files, totals, .. } = &mut *state;
         totals.add(path, || below(files, path, None).map(|(_, entry)| entry.bytes).sum());
+    }
+
+    /// Ends a count that [`CacheIndex::count_below`] has begun.
+    pub(super) fn end_count_below(&self, path: &LogicalPath) {
+        self.lock().totals.remove(path);
     }
 
     /// Returns the bytes at and below a path that is counted.
@@ -383,6 +393,8 @@ mod tests {
         ["/", "/a", "/a/y", "/a", "/none"].into_iter().for_each(|text| index.count_below(&path(text)));
         let totals = || ["/", "/a", "/a/y", "/none"].map(|text| index.bytes_below(&path(text)));
         assert_eq!(totals(), [25, 15, 5, 0]);
+        index.end_count_below(&path("/a"));
+        assert_eq!(totals(), [25, 15, 5, 0], "it was counted twice");
         index.opened(&key("/a/y/z"), 8, 70);
         index.grow(&key("/a/y/z"), 2, &AtomicBool::new(false));
         index.opened(&key("/none/f"), 1, 70);

@@ -22,6 +22,15 @@ impl DirectoryTotals {
         total.users += 1;
     }
 
+    /// Ends the count for one of its users.
+    pub(super) fn remove(&mut self, path: &LogicalPath) {
+        let Some(total) = self.0.get_mut(path) else { return };
+        total.users = total.users.saturating_sub(1);
+        if total.users == 0 {
+            self.0.remove(path);
+        }
+    }
+
     /// Returns the bytes of a path that is counted.
     pub(super) fn bytes(&self, path: &LogicalPath) -> u64 {
         self.0.get(path).map_or(0, |total| total.bytes)

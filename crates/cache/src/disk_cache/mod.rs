@@ -6,10 +6,12 @@
 //! | `cached_file` | `CachedFile`: one version of a file that readers have open |
 //! | `changes` | [`CacheChange`], [`OpenTicket`]: changes of files through this server |
 //! | `aged_removal` | the removal of the oldest files: quotas of directories, and files that are cold |
+//! | `client_commands` | removals of single files by clients |
 //! | `counters` | [`DiskCacheStatus`]: the state of the cache and its counters |
 //! | `directory_totals` | `DirectoryTotals`: the stored bytes of some directories |
 //! | `fetch_memory` | `FetchMemory`: the limit of the memory of fetches |
 //! | `origin` | [`CacheOrigin`]: the source of a cached file |
+//! | `pins` | files that stay because an administrator has pinned them |
 //! | `reader` | [`CacheReader`]: a reader of a cached file |
 //! | `removal` | the removal of files when the disk is full, and regular flushes |
 //! | `scan` | the search for files that earlier processes have stored |
@@ -24,10 +26,12 @@ mod aged_removal;
 mod cache_index;
 mod cached_file;
 mod changes;
+mod client_commands;
 mod counters;
 mod directory_totals;
 mod fetch_memory;
 mod origin;
+mod pins;
 mod reader;
 mod removal;
 mod scan;
@@ -40,15 +44,17 @@ mod work;
 mod tests;
 
 pub use changes::{CacheChange, OpenTicket};
+pub use client_commands::FileEviction;
 pub use counters::DiskCacheStatus;
 pub use origin::{CacheOrigin, CacheReadError};
+pub use pins::{CachePinFailure, CachePinStatus};
 pub use reader::{CacheRead, CacheReader};
 pub use settings::{
     CacheLimits, CacheStartError, ColdFiles, DirectoryQuota, DiskCacheSettings, DiskShare, FileShares,
 };
 pub use shared::CacheClock;
 
-use crate::store::{BlockStore, OWN_DIRECTORY, StoreContext, StoreError};
+use crate::store::{BlockStore, CachePin, OWN_DIRECTORY, StoreContext, StoreError};
 use crate::{CacheDisk, CacheDiskFile, CacheKey, OriginVersion};
 use aged_removal::AgedRemoval;
 use base::{LogicalPath, Owner};
@@ -86,6 +92,8 @@ pub struct CacheEviction {
     pub removed: u64,
     /// They stay, because clients have them open.
     pub in_use: u64,
+    /// They stay, because they are pinned.
+    pub pinned: u64,
     /// They stay, because the disk has failed.
     pub failed: u64,
     /// The cache is still looked through, so files that are not known yet may stay.
@@ -134,6 +142,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             (settings.prefetch_bytes, settings.patience),
             clock,
         ));
+        shared.take_pins(load_pins(&shared));
         shared.set_room(settings.limits.room(usage, 0));
         shared.total.store(usage.0, Ordering::Relaxed);
         let cache = Arc::new(Self {
@@ -240,15 +249,18 @@ impl<O: CacheOrigin> DiskCache<O> {
         }
     }
 
-    /// Ends all storing of a file and removes its stored blocks. The caller has its slot.
-    async fn retire(&self, file: &Arc<CachedFile<O>>, is_suspect: bool) {
+    /// Ends all storing of a file and removes its stored blocks. The caller has its slot. Returns whether they were
+    /// removed.
+    async fn retire(&self, file: &Arc<CachedFile<O>>, is_suspect: bool) -> bool {
         file.retire(is_suspect);
         self.shared.index.remove(&file.key);
         let store = file.store.clone();
         if let Some(Err(error)) = self.shared.on_disk(move || store.remove()).await {
             self.shared.note_disk_failure(&file.key, &error);
             self.shared.index.put_again(&file.key, file.store.claimed_bytes());
+            return false;
         }
+        true
     }
 
     /// Begins a change of the content of a file through this server, before the origin is asked for it.
@@ -396,7 +408,7 @@ impl<O: CacheOrigin> DiskCache<O> {
         loop {
             for key in &keys {
                 if is_wanted() {
-                    self.evict_file(key, &mut result).await;
+                    self.evict_counted(key, &mut result).await;
                 }
             }
             after = keys.pop().or(after);
@@ -413,8 +425,12 @@ impl<O: CacheOrigin> DiskCache<O> {
         result
     }
 
-    /// Removes a cached file unless somebody has it open.
-    async fn evict_file(&self, key: &CacheKey, result: &mut CacheEviction) {
+    /// Removes a cached file unless somebody has it open, or it is pinned.
+    async fn evict_counted(&self, key: &CacheKey, result: &mut CacheEviction) {
+        if self.shared.is_pinned(key) {
+            result.pinned += u64::from(self.shared.index.contains(key));
+            return;
+        }
         let slot = self.table.slot(key);
         let Some(_closed) = slot.lock_closed() else {
             result.in_use += 1;
@@ -432,6 +448,46 @@ impl<O: CacheOrigin> DiskCache<O> {
                 self.shared.index.put_again(key, bytes);
             }
         }
+    }
+
+    /// Removes what is stored of a file, for a client. With `with_open`, also if clients have it open: these read from the
+    /// origin then, and compare the version before each read.
+    pub async fn evict_file(self: &Arc<Self>, key: &CacheKey, with_open: bool) -> FileEviction {
+        client_commands::evict(self, key, with_open).await
+    }
+
+    /// Reports whether all of a file is stored, without a look at the origin.
+    pub async fn is_cached(&self, key: &CacheKey) -> bool {
+        client_commands::is_cached(self, key).await
+    }
+
+    /// Pins a file or directory until a time, in seconds since the epoch. It is durable afterwards. Returns its stored
+    /// bytes.
+    ///
+    /// # Errors
+    /// [`CachePinFailure`].
+    pub async fn pin(&self, path: &LogicalPath, expires: i64) -> Result<u64, CachePinFailure> {
+        self.shared.pin(path, expires).await
+    }
+
+    /// Ends the pin of a path. Returns whether there was one.
+    ///
+    /// # Errors
+    /// Errors of the disk.
+    pub async fn unpin(&self, path: &LogicalPath) -> io::Result<bool> {
+        self.shared.unpin(path).await
+    }
+
+    /// Returns the pins that hold, and their effect.
+    #[must_use]
+    pub fn pins(&self) -> Vec<CachePinStatus> {
+        self.shared.pin_status()
+    }
+
+    /// Reports whether files below a path are stored, as far as they are known.
+    #[must_use]
+    pub fn has_files_below(&self, path: &LogicalPath) -> bool {
+        !self.shared.index.within(path, None, 1).is_empty()
     }
 
     /// Returns the number of bytes of all files on disk, as far as they are known.
@@ -457,6 +513,16 @@ impl<O: CacheOrigin> DiskCache<O> {
     pub fn open_files(&self) -> usize {
         self.table.len()
     }
+}
+
+/// Returns the pins of an earlier process. Damaged ones are an error in the log, because they would stop all readers
+/// otherwise.
+fn load_pins(shared: &CacheShared) -> Vec<CachePin> {
+    let pins = shared.context.load_pins();
+    if let Err(error) = &pins {
+        tracing::error!("the pins of the cache are lost: {error}; repeat the orders of scalla cache pin");
+    }
+    pins.unwrap_or_default()
 }
 
 fn own_path(name: &str) -> Result<LogicalPath, CacheStartError> {

@@ -2,6 +2,7 @@
 
 use super::aged_removal::AgedRemoval;
 use super::cache_index::ParkedFiles;
+use super::pins::PinnedPaths;
 use super::table::{LockedSlot, SlotInUse};
 use super::{CacheOrigin, DiskCache};
 use crate::CacheKey;
@@ -51,7 +52,9 @@ struct RemovalRound {
     /// Number of bytes that are still to be removed.
     excess: u64,
     removed: u64,
-    in_use: ParkedFiles,
+    /// Files that are in use or pinned.
+    passed_over: ParkedFiles,
+    pinned: PinnedPaths,
     /// Files that could not be removed, with their sizes.
     failed: Vec<(CacheKey, u64)>,
 }
@@ -81,7 +84,7 @@ impl<O: CacheOrigin> DiskCache<O> {
     }
 
     /// Removes files until directories are within their quotas, and the used space is within the limits. Files with
-    /// readers stay.
+    /// readers and pinned files stay.
     pub async fn make_room(self: &Arc<Self>) {
         AgedRemoval(self).keep_quotas().await;
         let (context, stored) = (self.shared.context.clone(), self.shared.stored());
@@ -89,9 +92,14 @@ impl<O: CacheOrigin> DiskCache<O> {
         let Some(Ok(usage)) = usage else { return };
         self.shared.total.store(usage.0, Ordering::Relaxed);
         let excess = self.limits.excess(usage, self.shared.index.bytes());
-        self.shared.index.set_capacity(self.limits.capacity(usage, self.shared.index.bytes()));
-        let (in_use, failed) = (ParkedFiles::default(), Vec::new());
-        let mut round = RemovalRound { usage, stored, excess, removed: 0, in_use, failed };
+        let capacity = self.limits.capacity(usage, self.shared.index.bytes());
+        self.shared.index.set_capacity(capacity);
+        if !self.shared.index.is_searching() {
+            self.shared.pins.set_capacity(capacity);
+        }
+        let (passed_over, failed) = (ParkedFiles::default(), Vec::new());
+        let pinned = self.shared.kept_paths();
+        let mut round = RemovalRound { usage, stored, excess, removed: 0, passed_over, pinned, failed };
         let mut is_full = self.note_room(&round);
         while round.excess > 0 {
             let (batch, is_last) = self.next_batch(&mut round);
@@ -105,7 +113,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             }
             tokio::task::yield_now().await;
         }
-        self.shared.index.put_back(round.in_use);
+        self.shared.index.put_back(round.passed_over);
         for (key, bytes) in round.failed {
             self.shared.index.put_again(&key, bytes);
         }
@@ -113,7 +121,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             tracing::warn!(
                 too_much = round.excess,
                 cached = self.shared.index.bytes(),
-                "the disk of the cache is too full, and what is left belongs to others or is in use; nothing is stored"
+                "the disk of the cache is too full, and what is left belongs to others, is in use or pinned; nothing is stored"
             );
         }
     }
@@ -127,13 +135,13 @@ impl<O: CacheOrigin> DiskCache<O> {
             }
             let Some((key, bytes)) = self.shared.index.next_to_remove() else { return (batch, true) };
             let slot = self.table.slot(&key);
-            match slot.lock_closed() {
+            match slot.lock_closed().filter(|_| !round.pinned.contain(&key)) {
                 Some(locked) => {
                     self.shared.index.evict(&key);
                     bytes_of_batch = bytes_of_batch.saturating_add(bytes);
                     batch.push(RemovableFile::new(locked, slot, key, bytes));
                 }
-                None => self.shared.index.park(&key, &mut round.in_use),
+                None => self.shared.index.park(&key, &mut round.passed_over),
             }
         }
         (batch, false)

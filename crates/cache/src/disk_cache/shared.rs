@@ -3,6 +3,7 @@
 use super::cache_index::CacheIndex;
 use super::counters::CacheCounters;
 use super::fetch_memory::FetchMemory;
+use super::pins::CachePins;
 use crate::CacheKey;
 use crate::store::StoreContext;
 use base::Owner;
@@ -52,6 +53,7 @@ pub(super) struct CacheShared {
     /// Wakes the removal of files.
     pub(super) removal: Notify,
     pub(super) counters: CacheCounters,
+    pub(super) pins: CachePins,
 }
 
 /// Reports whether an error is about the disk. All others are about one file, whose name a client has chosen.
@@ -95,6 +97,7 @@ impl CacheShared {
             logged: AtomicI64::new(i64::MIN),
             removal: Notify::new(),
             counters: CacheCounters::default(),
+            pins: CachePins::default(),
         }
     }
 

@@ -65,6 +65,11 @@ impl<O: CacheOrigin> CacheTable<O> {
 }
 
 impl<O: CacheOrigin> SlotInUse<O> {
+    /// Waits for the slot and locks it.
+    pub(super) async fn lock_owned(&self) -> LockedSlot<O> {
+        self.slot.clone().lock_owned().await
+    }
+
     /// Locks the slot; `None` if the file is open, or being opened, changed or removed.
     pub(super) fn lock_closed(&self) -> Option<LockedSlot<O>> {
         self.slot.clone().try_lock_owned().ok().filter(|file| file.is_none())

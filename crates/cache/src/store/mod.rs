@@ -8,6 +8,7 @@
 //! | `directory` | [`CacheDirectory`]: the contents of a directory of a cache |
 //! | `disk` | [`CacheDisk`]: the system calls that the cache makes |
 //! | `origin_version` | [`OriginVersion`]: a version of a file at its origin |
+//! | `pin_file` | [`CachePin`]: files that stay, and the file with all pins |
 //! | `state_file` | [`StoredState`]: the content of the file beside the data |
 //! | `store_context` | [`StoreContext`]: what all stores share, and removals |
 //!
@@ -19,6 +20,7 @@ mod cache_key;
 mod directory;
 mod disk;
 mod origin_version;
+mod pin_file;
 mod state_file;
 mod store_context;
 
@@ -37,5 +39,7 @@ pub(crate) use directory::look;
 pub use directory::{CacheDirectory, CachedFileStatus};
 pub use disk::{CacheDisk, CacheDiskEntries, CacheDiskFile, open_disk};
 pub use origin_version::{OriginVersion, VERSION_AGE_MIN};
+pub(crate) use pin_file::add as add_pin;
+pub use pin_file::{CACHE_PINS_MAX, CachePin};
 pub(crate) use state_file::{DecodedState, StoredState, stored_bytes};
 pub(crate) use store_context::{StoreContext, found};

@@ -87,19 +87,31 @@ impl StoreContext {
 
     /// Replaces a state file. It is durable afterwards.
     pub(super) fn replace_state(&self, key: &CacheKey, content: &[u8], file_bytes: u64) -> io::Result<()> {
+        self.replace(&key.state(), content, |file| {
+            // Only a hint for XRootD, which file systems without attributes cannot keep.
+            file.set_attribute(SIZE_ATTRIBUTE, &file_bytes.to_ne_bytes()).ok();
+        })
+    }
+
+    /// Replaces a file by a new one, which `prepare` gets before it has its name. It is durable afterwards.
+    pub(super) fn replace(
+        &self,
+        to: &LogicalPath,
+        content: &[u8],
+        prepare: impl FnOnce(&dyn CacheDiskFile),
+    ) -> io::Result<()> {
         let (path, file) = self.temporary()?;
         let replaced = (|| {
             file.write_at(0, content)?;
-            // Only a hint for XRootD, which file systems without attributes cannot keep.
-            file.set_attribute(SIZE_ATTRIBUTE, &file_bytes.to_ne_bytes()).ok();
+            prepare(&*file);
             file.sync()?;
-            self.disk.rename(&path, &key.state())
+            self.disk.rename(&path, to)
         })();
         if replaced.is_err() {
             self.disk.remove(&path).ok();
         }
         replaced?;
-        self.sync_names(&key.directory())
+        self.sync_names(&to.parent().unwrap_or_else(LogicalPath::root))
     }
 
     /// Reads a state file. `None` if there is none.

@@ -109,6 +109,16 @@ fn check_order(
     Ok(())
 }
 
+/// A flag.
+pub(super) fn path_commands(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    draft.finish(arguments);
+    draft.effective.proxy.cache.path_commands.set(true, arguments.origin());
+    Ok(())
+}
+
 /// `libXrdPfcPurgeQuota.so file`: quotas of directories.
 pub(super) fn purge_library(
     arguments: &mut Arguments<'_>,

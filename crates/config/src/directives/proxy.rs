@@ -198,10 +198,9 @@ pub(super) const SECTION: Section = Section {
             .default("on")
             .help("Server that answers space queries.")
             .example("off"),
-        Directive::new(&["pfc.allow_xrdpfc_command"], UsageFrequency::Common, "(flag)", cache::needed)
-            .standing(Standing::NotYet)
+        Directive::new(&["pfc.allow_xrdpfc_command"], UsageFrequency::Common, "(flag)", cache::path_commands)
             .default("off")
-            .help("Accepts commands encoded in file names."),
+            .help("An open of `/xrdpfc_command/remove_file/ /PATH` removes a file from the cache, for clients that may remove it at the origin. There is no file to open, so its answer is always an error: 3005 after a removal. The command `create_file` is refused, because a cached file without content would be false data."),
         Directive::not_yet(&["throttle.throttle"], UsageFrequency::Common, "[concurrency n] [data rate] [iops n] [rint ms | interval ms]")
             .default("unlimited, rint 1000")
             .help("Rate limits of average load.")

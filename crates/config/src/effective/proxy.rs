@@ -293,6 +293,8 @@ pub struct CacheValues {
     pub prefetch: Setting<u32>,
     /// `pfc.diskusage`.
     pub usage: Setting<CacheUsage>,
+    /// `pfc.allow_xrdpfc_command`: paths can be commands of the cache.
+    pub path_commands: Setting<bool>,
     /// `pfc.purgelib`: the file with the quotas of directories.
     pub quota_file: Setting<Option<PathBuf>>,
     /// `--cache-size`: maximum number of bytes of all cached files.
@@ -312,6 +314,7 @@ impl Default for CacheValues {
                 CacheSpace::Share(900_000),
                 CacheSpace::Share(950_000),
             )),
+            path_commands: Setting::default(),
             quota_file: Setting::default(),
             files_bytes: Setting::default(),
             missing: Vec::new(),

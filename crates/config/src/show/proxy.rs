@@ -44,6 +44,9 @@ fn cache(values: &CacheValues, lines: &mut EffectiveLines) {
     lines.restart("pfc.blocksize", &values.block_bytes, |bytes| show_size(*bytes));
     lines.restart("pfc.prefetch", &values.prefetch, ToString::to_string);
     lines.restart("pfc.diskusage", &values.usage, usage);
+    lines.add(Reload::Restart, "pfc.allow_xrdpfc_command", &values.path_commands, |allowed| {
+        allowed.then(String::new)
+    });
     let library = |path: &PathBuf| format!("libXrdPfcPurgeQuota.so {}", path.display());
     lines.add(Reload::Restart, "pfc.purgelib", &values.quota_file, |path| path.as_ref().map(library));
 }

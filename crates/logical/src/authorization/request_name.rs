@@ -8,7 +8,7 @@ use super::check::AccessCheck;
 use crate::errno::{self, unable};
 use auth::access::AccessOperation;
 use base::{Error, LogicalPath};
-use vfs::{AttributeWork, OpenRequest, Operation};
+use vfs::{AttributeWork, CachedFileCommand, OpenRequest, Operation};
 
 /// Returns the name for an operation that was allowed; `None` if the name of the login counts.
 ///
@@ -37,9 +37,12 @@ pub(super) fn of(check: &AccessCheck<'_>, operation: &Operation) -> Result<Optio
             name(super::query_of_request(id, check.caller), &targets.first().path)
         }
         Operation::MakeDirectory { target, .. } => name(AccessOperation::MakeDirectory, &target.path),
-        Operation::RemoveDirectory(target) | Operation::Remove(target) => {
+        Operation::RemoveDirectory(target)
+        | Operation::Remove(target)
+        | Operation::Cache(target, CachedFileCommand::Evict | CachedFileCommand::EvictOpen) => {
             name(AccessOperation::Delete, &target.path)
         }
+        Operation::Cache(target, CachedFileCommand::IsCached) => name(AccessOperation::Stat, &target.path),
         Operation::ChangeMode { target, .. } => name(AccessOperation::ChangeMode, &target.path),
         Operation::Rename { from, to, .. } => {
             let found = name(AccessOperation::Rename, &from.path);

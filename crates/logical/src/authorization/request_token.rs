@@ -46,7 +46,8 @@ fn take(operation: &mut Operation) -> Result<Option<Secret>, Error> {
         | Operation::Checksum(target)
         | Operation::CancelChecksum(target)
         | Operation::QueryAttributes(target)
-        | Operation::QuerySpace(target) => take_from(target),
+        | Operation::QuerySpace(target)
+        | Operation::Cache(target, _) => take_from(target),
         Operation::Rename { from, to, .. } => match (take_from(from)?, take_from(to)?) {
             (Some(one), Some(other)) if !one.is_equal(other.expose()) => {
                 Err(ambiguous("the two paths of a rename have different tokens"))

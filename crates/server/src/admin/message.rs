@@ -94,6 +94,18 @@ pub enum AdminRequest {
         /// The logical path of a file or directory, in the form of [`base::LogicalPath::escaped`].
         path: String,
     },
+    /// Keep cached files for a time.
+    PinCached {
+        /// The logical path of a file or directory, in the form of [`base::LogicalPath::escaped`].
+        path: String,
+        /// The time in seconds.
+        seconds: u64,
+    },
+    /// End the pin of cached files.
+    UnpinCached {
+        /// The path of the pin, in the form of [`base::LogicalPath::escaped`].
+        path: String,
+    },
     /// Report the state of the cluster node and of its children.
     ClusterStatus {},
     /// Take a node out of use, or into use again.
@@ -264,6 +276,22 @@ pub struct CacheStatus {
     pub evicted_files: u64,
     /// Their bytes.
     pub evicted_bytes: u64,
+    /// The pins, in the order in which they have effect.
+    #[serde(default)]
+    pub pins: Vec<CachedPin>,
+}
+
+/// A file or directory whose cached files stay.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CachedPin {
+    /// The logical path, in the form of [`base::LogicalPath::escaped`].
+    pub path: String,
+    /// The end, in seconds since the epoch.
+    pub expires: i64,
+    /// The stored bytes of its files; `None` if no server counts them.
+    pub bytes: Option<u64>,
+    /// The pin has an effect. Otherwise pinned files have more than half of the cache.
+    pub is_kept: bool,
 }
 
 /// The result of a removal of cached files.
@@ -275,6 +303,9 @@ pub struct EvictionAnswer {
     pub removed: u64,
     /// Number of files that stay, because clients have them open.
     pub in_use: u64,
+    /// Number of files that stay, because they are pinned.
+    #[serde(default)]
+    pub pinned: u64,
     /// Number of files that stay, because the disk has failed.
     pub failed: u64,
     /// The server still looks through the cache, so files that it does not know yet may stay.
@@ -454,6 +485,8 @@ pub enum AdminResponse {
     CacheStatus(Box<CacheStatus>),
     /// The response to [`AdminRequest::EvictCached`].
     Evicted(EvictionAnswer),
+    /// The response to [`AdminRequest::PinCached`].
+    Pinned(CachedPin),
     /// The request failed.
     Failed(AdminFailure),
 }
@@ -479,6 +512,7 @@ impl AdminResponse {
             Self::Residency(status) => serde_json::to_value(status),
             Self::CacheStatus(status) => serde_json::to_value(status),
             Self::Evicted(answer) => serde_json::to_value(answer),
+            Self::Pinned(pin) => serde_json::to_value(pin),
             Self::Resolved { path, state } => Ok(serde_json::json!({ "path": path, "state": state })),
             Self::Failed(failure) => serde_json::to_value(failure),
         };

@@ -20,7 +20,7 @@ mod socket;
 
 pub use client::{AdminError, LiveServer, ask, live_servers, running_servers};
 pub use message::{
-    AdminFailure, AdminRequest, AdminResponse, CacheStatus, EvictionAnswer, FileList, FileState,
+    AdminFailure, AdminRequest, AdminResponse, CacheStatus, CachedPin, EvictionAnswer, FileList, FileState,
     LevelsAnswer, ListedTransfer, OrderAnswer, PinOrder, ReloadAnswer, ResidencyStatus, ServerStatus,
     TransferList, TransferOrder, TransferPhase, TransferState, UnreadablePath, VolumeStatus,
 };

@@ -126,8 +126,8 @@ impl ServerSummary {
             sections.extend(self.certificates.as_ref().and_then(|list| lifetimes(list, now)));
         }
         if parts.has(ReportPart::AddOns) {
-            let status = self.proxy.as_ref().and_then(|proxy| proxy.cache_status());
-            sections.extend(status.map(|(_, status)| cache_section::cache_section(&status)));
+            let cache = self.proxy.as_ref().and_then(|proxy| proxy.cache_orders());
+            sections.extend(cache.map(|cache| cache_section::cache_section(&cache.status().1)));
         }
         if parts.has(ReportPart::Scheduler) {
             sections.push(monitor::scheduler(&self.scheduler(front)));

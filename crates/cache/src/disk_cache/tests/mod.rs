@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod aged;
+mod client_commands;
 mod histories;
+mod pins;
 mod room;
 mod world;
 

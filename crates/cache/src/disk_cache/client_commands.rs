@@ -1,0 +1,95 @@
+//! Commands of clients about single files: the removal from the cache, and the question whether all of a file is stored.
+
+use super::cached_file::CachedFile;
+use super::{CacheOrigin, DiskCache};
+use crate::store::DecodedState;
+use crate::{CacheKey, store};
+use std::sync::Arc;
+
+/// The result of the removal of a file from the cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FileEviction {
+    /// It was removed.
+    Removed,
+    /// It stays, because it is pinned.
+    Pinned,
+    /// It stays, because a client has it open, or opens it.
+    InUse,
+    /// Nothing of it is stored.
+    NotCached,
+    /// The disk has failed.
+    Failed,
+}
+
+/// Removes what is stored of a file. See [`DiskCache::evict_file`].
+pub(super) async fn evict<O: CacheOrigin>(
+    cache: &Arc<DiskCache<O>>,
+    key: &CacheKey,
+    with_open: bool,
+) -> FileEviction {
+    if cache.shared.is_pinned(key) {
+        return FileEviction::Pinned;
+    }
+    let (cache, key) = (cache.clone(), key.clone());
+    // In a task, because the slot of the file must be held until the disk has answered, also if the client leaves.
+    let evicted = cache.shared.runtime.clone().spawn(async move {
+        let slot = cache.table.slot(&key);
+        let locked = match with_open {
+            true => Some(slot.lock_owned().await),
+            false => slot.lock_closed(),
+        };
+        match locked {
+            Some(mut open) => evict_locked(&cache, &key, open.take()).await,
+            None => FileEviction::InUse,
+        }
+    });
+    evicted.await.unwrap_or(FileEviction::Failed)
+}
+
+/// Removes what is stored of a file, whose slot the caller has.
+async fn evict_locked<O: CacheOrigin>(
+    cache: &DiskCache<O>,
+    key: &CacheKey,
+    open: Option<Arc<CachedFile<O>>>,
+) -> FileEviction {
+    let result = if let Some(file) = open {
+        let had_bytes = file.stored_bytes() > 0;
+        match (cache.retire(&file, true).await, had_bytes) {
+            (false, _) => FileEviction::Failed,
+            (true, true) => FileEviction::Removed,
+            (true, false) => FileEviction::NotCached,
+        }
+    } else {
+        let bytes = cache.shared.index.remove(key);
+        match cache.remove_stored(key).await {
+            Some(true) => FileEviction::Removed,
+            Some(false) => FileEviction::NotCached,
+            None => {
+                cache.shared.index.put_again(key, bytes);
+                FileEviction::Failed
+            }
+        }
+    };
+    if result == FileEviction::Removed {
+        cache.remove_empty_directories(key).await;
+    }
+    result
+}
+
+/// Reports whether all of a file is stored, without a look at the origin.
+pub(super) async fn is_cached<O: CacheOrigin>(cache: &DiskCache<O>, key: &CacheKey) -> bool {
+    let slot = cache.table.slot(key);
+    let open = slot.try_lock().ok().and_then(|open| open.clone());
+    drop(slot);
+    if let Some(file) = open {
+        return file.stored_bytes() == file.version().size;
+    }
+    let (context, of) = (cache.shared.context.clone(), key.clone());
+    let is_complete = move || match context.load(&of) {
+        Ok(Some(DecodedState::Valid(state))) => {
+            state.cinfo.is_complete() && matches!(store::found(context.disk.open(of.data())), Ok(Some(_)))
+        }
+        _ => false,
+    };
+    cache.shared.on_disk(is_complete).await.unwrap_or(false)
+}
