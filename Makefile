@@ -1,6 +1,7 @@
 # Targets:
 #   make build   the release binary, target/release/scalla
 #   make demo    starts a manager and three servers, spreads files, kills one in the middle of a read with the real xrdcp
+#   make demo-cache  starts a cache in front of an origin, reads cold and warm, damages a cached block, pins and removes files
 #   make test    everything that must hold before a change is taken
 #   make bench   our server against the real xrootd, load by load; BENCH="--quick --only read" passes options, BENCH=--write-docs
 #                puts the last results into docs/performance.md
@@ -33,15 +34,18 @@ HISTORIES_THEIRS ?= 500
 SCALLA_PEERS_6 ?= /var/tmp/scalla-peers-6
 TESTS_6 ?= test_third_party*.py test_delegated_copies.py test_gsi.py test_voms.py test_auth_client.py test_auth_server.py \
 	test_auth_keytabs.py test_signed_data.py test_ztn.py test_tokens.py test_macaroons.py test_krb5.py test_pwd.py test_tls.py \
-	test_cluster_key.py test_proxy.py test_cache.py
+	test_cluster_key.py test_proxy.py test_cache.py test_cache_commands.py
 
-.PHONY: build demo test test-6 bench differ fuzz abuse soak histories sim peers peers-6 clean-peers
+.PHONY: build demo demo-cache test test-6 bench differ fuzz abuse soak histories sim peers peers-6 clean-peers
 
 build:
 	cargo build --release --package scalla
 
 demo:
 	scripts/demo
+
+demo-cache:
+	scripts/demo-cache
 
 test: peers
 	scripts/test
