@@ -113,7 +113,7 @@ impl GsiClientSettings {
             delegates: delegates(value("XrdSecGSIDELEGPROXY").as_deref()),
             accepts_weak_groups: accepts_weak_groups(&variable),
             old_servers: value(OLD_SERVERS_VARIABLE)
-                .map(|list| list.split(',').map(PeerHostPattern::parse).collect())
+                .map(|list| list.split(',').map(str::trim).map(PeerHostPattern::parse).collect())
                 .unwrap_or_default(),
         }
     }

@@ -77,6 +77,7 @@ fn old_servers_are_accepted_if_the_user_names_them() {
     };
     assert!(refused("").contains("SCALLA_GSI_OLD_SERVERS") && refused("other").contains("10300"));
     assert_eq!(refused("localhost"), "");
+    assert_eq!(refused("other, localhost"), "");
     // A server that announces a signature must sign.
     let server = old_server(&["*"], |_| {});
     let mut login = begin(&old_client(), &server.parameters()).unwrap();
