@@ -46,7 +46,7 @@ pub(crate) fn socket(effective: &Effective) -> SocketConfig {
 /// Opens the port.
 pub(crate) fn listen(effective: &Effective, descriptors: u64) -> Result<Listener, BindError> {
     let network = &effective.network;
-    Listener::bind(ListenerConfig {
+    let config = || ListenerConfig {
         port: network.port.to_bind(),
         address: match *network.family {
             AddressFamily::Both => None,
@@ -56,7 +56,8 @@ pub(crate) fn listen(effective: &Effective, descriptors: u64) -> Result<Listener
         socket: socket(effective),
         hail: *network.hail_timeout,
         connections_max: connections_max(descriptors),
-    })
+    };
+    process::open_when_free(|| Listener::bind(config()), |error: &BindError| error.source.kind())
 }
 
 /// Returns the limit of connections, which leaves enough descriptors for files.

@@ -19,6 +19,7 @@ use super::sockets::{self, Dialer};
 use super::state_files::{NodeStateFiles, drained};
 use super::tree_driver::TreeDriver;
 use crate::error::StartError;
+use crate::process;
 use crate::reader_redirect::ReaderRedirect;
 use auth::SystemRng;
 use base::{Clock, Supervisor};
@@ -29,6 +30,7 @@ use logical::Logical;
 use session::LiveValue;
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -329,9 +331,9 @@ fn recovered(mut resolver: LocationResolver, settings: &Settings, clock: &dyn Cl
 /// Opens the port for other nodes.
 fn open_port(listen: Listen) -> Result<std::net::TcpListener, StartError> {
     let port = listen.port;
-    sockets::open(listen).map_err(|source| StartError::Port {
+    process::open_when_free(|| sockets::open(listen), io::Error::kind).map_err(|source| StartError::Port {
         port,
-        owner: crate::process::port_owner(port),
+        owner: process::port_owner(port),
         source,
     })
 }

@@ -15,6 +15,7 @@
 //! | `limits` | the limit of descriptors |
 //! | `memory` | the size of the memory |
 //! | `port_owner` | the process that occupies a port |
+//! | `port_wait` | ports that another process is about to give up |
 
 mod detach;
 mod directories;
@@ -24,6 +25,7 @@ mod inherited;
 mod limits;
 mod memory;
 mod port_owner;
+mod port_wait;
 mod privileges;
 mod user;
 
@@ -38,5 +40,6 @@ pub use inherited::close_inherited;
 pub use limits::{descriptors, raise_descriptors};
 pub use memory::memory_bytes;
 pub use port_owner::{PortOwner, port_owner};
+pub(crate) use port_wait::open_when_free;
 pub use privileges::{PrivilegeState, RetainedPrivileges, give_up_privileges};
 pub use user::{User, UserError};
