@@ -7,9 +7,10 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
 /// Rooms that can have their own level.
-const ROOMS: [&str; 15] = [
+const ROOMS: [&str; 16] = [
     "auth",
     "auth::macaroons",
+    "cache",
     "client",
     "client::encryption",
     "client::security",
