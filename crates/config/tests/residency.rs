@@ -142,6 +142,20 @@ fn a_program_selects_files_if_it_is_defined_before_its_policy() {
     for bad in ["frm.purge.polprog pfn\n", "frm.purge.polprog name |/bin/x\n", "frm.purge.polprog |bin/x\n"] {
         assert!(!loaded(bad).report.is_ok(), "{bad}");
     }
+    // The values as they are shown have the same effect.
+    let text =
+        "frm.purge.dirhold 2h\nfrm.purge.polprog pfn |/bin/select -v\nfrm.purge.policy * 5% 7% polprog\n";
+    let effective = loaded(text).effective;
+    let shown = show(&effective).into_iter().filter(|line| line.directive.starts_with("frm.purge."));
+    let shown: String =
+        shown.filter_map(|line| Some(format!("{} {}\n", line.directive, line.value?))).collect();
+    let again = loaded(&shown).effective;
+    let values = |effective: &Effective| {
+        let residency = &effective.residency;
+        let (program, hold) = (&residency.purge_program.value, residency.purge_directories.value);
+        (program.clone(), hold, residency.purge.value)
+    };
+    assert_eq!(values(&again), values(&effective), "{shown}");
     let hold = |text: &str| {
         loaded(&format!("frm.purge.dirhold {text}\n")).effective.residency.purge_directories.value
     };

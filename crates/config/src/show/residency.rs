@@ -1,7 +1,9 @@
 //! The values of staging as text.
 
 use super::lines::{EffectiveLines, Reload, time};
-use crate::effective::{CopyProgram, FreeSpaceLimit, ResidencyConfig, StageProgram, TransferMonitoring};
+use crate::effective::{
+    CopyProgram, FreeSpaceLimit, PurgeProgram, ResidencyConfig, StageProgram, TransferMonitoring,
+};
 use crate::values::show_size;
 
 /// Shows the values. They need a restart, because the queue is opened at the start.
@@ -37,6 +39,11 @@ pub(super) fn show(values: &ResidencyConfig, lines: &mut EffectiveLines) {
 
 /// Shows the values of purges.
 pub(super) fn show_purge(values: &ResidencyConfig, lines: &mut EffectiveLines) {
+    // A policy can ask the program only after it.
+    lines.add(Reload::Restart, "frm.purge.polprog", &values.purge_program, |program| {
+        let PurgeProgram { command: program, variables } = program.as_ref()?;
+        Some(variables.iter().map(|name| format!("{name} ")).collect::<String>() + "|" + &command(program))
+    });
     lines.restart("frm.purge.policy", &values.purge, |rule| {
         let space = if rule.is_public { "public" } else { "*" };
         let Some((low, high)) = rule.free else { return format!("{space} nopurge") };
@@ -44,9 +51,12 @@ pub(super) fn show_purge(values: &ResidencyConfig, lines: &mut EffectiveLines) {
             FreeSpaceLimit::Percent(percent) => format!("{percent}%"),
             FreeSpaceLimit::Bytes(bytes) => show_size(bytes),
         };
-        format!("{space} {} {} hold {}", limit(low), limit(high), time(&rule.hold))
+        let asks = if rule.asks_program { " polprog" } else { "" };
+        format!("{space} {} {} hold {}{asks}", limit(low), limit(high), time(&rule.hold))
     });
     lines.restart("frm.purge.waittime", &values.purge_interval, time);
+    lines
+        .add(Reload::Restart, "frm.purge.dirhold", &values.purge_directories, |hold| hold.as_ref().map(time));
     lines.add(Reload::Restart, "frm.all.monitor", &values.monitoring, |monitoring| {
         let TransferMonitoring { interval, destinations } = monitoring.as_ref()?;
         let mut text = format!("ident {}", time(interval));
