@@ -7,7 +7,7 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
 /// Rooms that can have their own level.
-const ROOMS: [&str; 16] = [
+const ROOMS: [&str; 19] = [
     "auth",
     "auth::macaroons",
     "cache",
@@ -17,7 +17,10 @@ const ROOMS: [&str; 16] = [
     "config",
     "digest",
     "logical",
+    "monitor",
     "net",
+    "proxy",
+    "residency",
     "server",
     "server::cluster",
     "session",
@@ -177,6 +180,22 @@ mod tests {
         assert!(filter.would_enable("net::listener", &Level::DEBUG));
         assert!(!filter.would_enable("xroot", &Level::INFO));
         assert!(!filter.would_enable("mio::poll", &Level::INFO));
+    }
+
+    /// Otherwise its lines count as those of a library, and operators do not see them.
+    #[test]
+    fn each_crate_that_logs_is_a_room() {
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let mut logging = 0;
+        for directory in std::fs::read_dir(crates).unwrap().map(|entry| entry.unwrap().path()) {
+            let manifest = std::fs::read_to_string(directory.join("Cargo.toml")).unwrap_or_default();
+            if manifest.lines().any(|line| line.starts_with("tracing")) {
+                let name = directory.file_name().unwrap().to_str().unwrap();
+                assert!(ROOMS.contains(&name), "{name}");
+                logging += 1;
+            }
+        }
+        assert!(logging > 5, "{logging} crates of {}", crates.display());
     }
 
     #[test]
