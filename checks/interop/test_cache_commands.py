@@ -38,6 +38,14 @@ PATHS = (
 )
 
 
+def authorized(origin, settings="", rules="u * / a\n", **how):
+    """A cache with rules. Everybody may do everything by default."""
+    cache = Cache(origin, **how)
+    peers.place(cache.work / "rules", rules.encode())
+    cache.settings += f"ofs.authorize\nacc.authdb {cache.work / 'rules'}\n{settings}"
+    return cache
+
+
 def answer(connection, words):
     """The answer to kXR_set, or its error."""
     try:
@@ -67,7 +75,7 @@ def origin():
 
 
 def test_answers_to_words_are_those_of_the_real_server(origin, tmp_path):
-    with Cache(origin.host) as ours:
+    with authorized(origin.host) as ours:
         fill(ours, tmp_path, "/f", "/d/g")
         connection = raw.Connection(ours)
         assert [(words, answer(connection, words)) for words, _ in WORDS] == list(WORDS)
@@ -82,7 +90,7 @@ def test_answers_to_words_are_those_of_the_real_server(origin, tmp_path):
 
 def test_a_removal_by_a_path_is_one_beside_the_real_server(origin, tmp_path):
     """The real server sends one error for all of them. Ours tells what happened."""
-    with Cache(origin.host, "pfc.allow_xrdpfc_command\n") as ours:
+    with authorized(origin.host, "pfc.allow_xrdpfc_command\n") as ours:
         fill(ours, tmp_path, "/f", "/d/g")
         connection = raw.Connection(ours)
         for path, code in PATHS:
@@ -114,7 +122,7 @@ def test_a_server_without_a_cache_has_no_such_command(origin):
 
 
 def test_our_xrdfs_removes_a_file_and_open_ones_on_demand(tmp_path):
-    with Freezing() as source, Cache(source.host) as ours:
+    with Freezing() as source, authorized(source.host) as ours:
         fill(ours, tmp_path, "/f")
         connection = raw.Connection(ours)
         handle = connection.open("/f")
@@ -139,12 +147,25 @@ u * /d a /read lr /nodelete a-d /none -
 def test_only_clients_that_may_remove_a_file_remove_it_from_the_cache(tmp_path):
     """Neither the words nor a path lead around the rules, the exports, and the origin's name space."""
     export = "/d\nall.export /read\nall.export /nodelete\nall.export /none\nall.export /readonly r/o"
-    with Freezing() as source:
-        ours = Cache(source.host, export=export)
-        peers.place(ours.work / "rules", RULES.encode())
-        ours.settings += f"ofs.authorize\nacc.authdb {ours.work / 'rules'}\npfc.allow_xrdpfc_command\n"
-        with ours:
-            check_rights(ours, tmp_path)
+    with Freezing() as source, authorized(source.host, "pfc.allow_xrdpfc_command\n", RULES, export=export) as ours:
+        check_rights(ours, tmp_path)
+
+
+def test_without_an_authorization_nobody_removes_a_cached_file(tmp_path):
+    """An origin that refuses all removals is not asked, so the proxy would let everybody empty its cache."""
+    with peers.Ours(arguments=["--read-only"]) as source, Cache(source.host, "pfc.allow_xrdpfc_command\n") as ours:
+        place(source, "d/f", CONTENT)
+        fill(ours, tmp_path, "/d/f")
+        connection = raw.Connection(ours)
+        for name in ("/d/f", "/d/none", "/d"):
+            for command in ("evict", "fevict"):
+                assert (name, answer(connection, f"cache {command} {name}")) == (name, ErrorCode.NOT_AUTHORIZED)
+            path = f"/xrdpfc_command/remove_file/ {name}".encode()
+            assert (name, connection.error(raw.OPEN, bytes(4), path)) == (name, ErrorCode.NOT_AUTHORIZED)
+        assert answer(connection, "cache cached /d/f") == DONE
+        shown = xrdfs(ours, "cache", "evict", "/d/f", program=peers.link("xrdfs")).all
+        assert "ofs.authorize" in shown and "scalla cache evict" in shown
+        assert cached(ours) == ["d/f"]
 
 
 def check_rights(ours, tmp_path):
@@ -170,7 +191,7 @@ def check_rights(ours, tmp_path):
 
 
 def test_an_export_for_reading_keeps_its_cached_files(tmp_path):
-    with Freezing() as source, Cache(source.host, export="/d r/o") as ours:
+    with Freezing() as source, authorized(source.host, export="/d r/o") as ours:
         fill(ours, tmp_path, "/d/f")
         connection = raw.Connection(ours)
         assert answer(connection, "cache evict /d/f") == ErrorCode.FS_READ_ONLY
@@ -180,7 +201,8 @@ def test_an_export_for_reading_keeps_its_cached_files(tmp_path):
 
 
 def test_files_of_hosts_that_clients_name_are_removed_by_their_paths(tmp_path):
-    with Freezing() as source, Cache("=", "pss.permit localhost\npss.permit 127.0.0.1\n", export="/root:/") as ours:
+    permits = "pss.permit localhost\npss.permit 127.0.0.1\n"
+    with Freezing() as source, authorized("=", permits, export="/root:/") as ours:
         name = f"/root:/{source.host}//d/f"
         fill_name = f"root:/{source.host}/d/f"
         xrdcp("-f", ours.url(name), tmp_path / "copy").ok()

@@ -54,6 +54,21 @@ impl ProxyConfig {
         Ok(())
     }
 
+    /// Checks that a client may remove a file from the cache. The origin is not asked, so the authorization of this
+    /// server must decide about the right to it.
+    pub(crate) fn check_evictable(&self, path: &LogicalPath, participle: &str) -> Result<(), Error> {
+        self.check_writable(path, participle, "evict")?;
+        if !self.has_authorization {
+            let text = format!(
+                "{participle} path '{}' is disallowed: without ofs.authorize, nothing decides who may remove files \
+                 from this cache; set it, or run `scalla cache evict` on the server",
+                path.text()
+            );
+            return Err(Error::new(ErrorKind::NotAuthorized, text));
+        }
+        Ok(())
+    }
+
     /// Returns the place of a path that is exported. The caller is named to the origin.
     pub(crate) fn address(
         &self,
@@ -173,6 +188,7 @@ pub(crate) mod tests {
             trusted: None,
             checksums: Vec::new(),
             cache: None,
+            has_authorization: false,
             connections_max: 100,
             own_address: ("[::127.0.0.1]:1".into(), "h:1".into()),
         }
@@ -191,6 +207,20 @@ pub(crate) mod tests {
     fn address(proxy: &ProxyConfig, text: &str) -> Result<(String, String), Error> {
         let address = proxy.address(&caller(), &target(text), "Opening")?;
         Ok((address.url.authority(), address.url.target().text().into_owned()))
+    }
+
+    #[test]
+    fn files_are_removed_from_the_cache_only_where_an_authorization_decides() {
+        let mut proxy = proxy(Some("root://o:2"), false);
+        let refused = |proxy: &ProxyConfig, path: &str| {
+            proxy.check_evictable(&target(path).path, "Setting").map_err(|error| (error.kind, error.text)).err()
+        };
+        let (kind, text) = refused(&proxy, "/a").unwrap();
+        assert_eq!(kind, ErrorKind::NotAuthorized);
+        assert!(text.contains("ofs.authorize") && text.contains("`scalla cache evict`"), "{text}");
+        proxy.has_authorization = true;
+        assert_eq!(refused(&proxy, "/a"), None);
+        assert_eq!(refused(&proxy, "/ro/a").unwrap().0, ErrorKind::FsReadOnly);
     }
 
     #[test]

@@ -7,8 +7,8 @@ use cache::{CacheKey, FileEviction};
 use std::sync::Arc;
 use vfs::{Answer, CachedFileCommand, Caller, ReplyTo, Started, Target, Value};
 
-/// Starts a command about a cached file. The path must be exported, and for a removal be writable, as for a removal
-/// at the origin. The origin is not asked.
+/// Starts a command about a cached file. The path must be exported. For a removal it must be writable, and this server
+/// must have an authorization, because the origin is not asked.
 pub(crate) fn start(
     files: &ProxyFiles,
     caller: &Arc<Caller>,
@@ -20,7 +20,7 @@ pub(crate) fn start(
     };
     let address = files.config.address(caller, &target, "Setting").and_then(|address| {
         if command != CachedFileCommand::IsCached {
-            files.config.check_writable(&target.path, "Setting", "evict")?;
+            files.config.check_evictable(&target.path, "Setting")?;
         }
         Ok(address)
     });

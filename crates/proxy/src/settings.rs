@@ -94,6 +94,8 @@ pub struct ProxyConfig {
     pub connections_max: usize,
     /// The disk cache, if there is one.
     pub cache: Option<ProxyCacheConfig>,
+    /// An authorization of this server decides about requests before they arrive here.
+    pub has_authorization: bool,
     /// The address of this server in replies to locate: numeric form, and with a name.
     pub own_address: (Arc<str>, Arc<str>),
 }

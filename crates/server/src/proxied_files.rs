@@ -119,6 +119,7 @@ fn configuration(effective: &Effective, port: u16) -> Result<ProxyConfig, String
         checksums: checksums.map(|kind| kind.name().to_owned()).collect(),
         connections_max: crate::process::descriptors() / CONNECTIONS_SHARE,
         cache: cache(effective)?,
+        has_authorization: *effective.authorization.enabled,
         own_address: (own.address, own.name),
     })
 }

@@ -200,7 +200,7 @@ pub(super) const SECTION: Section = Section {
             .example("off"),
         Directive::new(&["pfc.allow_xrdpfc_command"], UsageFrequency::Common, "(flag)", cache::path_commands)
             .default("off")
-            .help("An open of `/xrdpfc_command/remove_file/ /PATH` removes a file from the cache, for clients that may remove it at the origin. There is no file to open, so its answer is always an error: 3005 after a removal. The command `create_file` is refused, because a cached file without content would be false data."),
+            .help("An open of `/xrdpfc_command/remove_file/ /PATH` removes a file from the cache, if `ofs.authorize` is set and its rules or tokens allow the client to delete the file. There is no file to open, so its answer is always an error: 3005 after a removal. The command `create_file` is refused, because a cached file without content would be false data."),
         Directive::not_yet(&["throttle.throttle"], UsageFrequency::Common, "[concurrency n] [data rate] [iops n] [rint ms | interval ms]")
             .default("unlimited, rint 1000")
             .help("Rate limits of average load.")
