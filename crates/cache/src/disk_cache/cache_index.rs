@@ -215,26 +215,36 @@ impl CacheIndex {
     }
 }
 
-/// Returns where the files at and below a path begin; `None` if no file can be there.
-fn first_below(path: &LogicalPath) -> Option<Bound<CacheKey>> {
-    match CacheKey::new(path) {
-        Some(first) => Some(Bound::Included(first)),
-        None => path.is_root().then_some(Bound::Unbounded),
-    }
+#[cfg(test)]
+thread_local! {
+    /// The number of entries that were looked at in searches for files below a path.
+    static VISITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Returns the files at and below a path, in order. With `after`, only those that follow it.
+/// Counts an entry that is looked at, in tests.
+fn note_visit() {
+    #[cfg(test)]
+    VISITED.set(VISITED.get() + 1);
+}
+
+/// Returns the files at and below a path, in order. With `after`, only those that follow it. No others are looked at.
 fn below<'a>(
     files: &'a BTreeMap<CacheKey, IndexEntry>,
-    path: &'a LogicalPath,
+    path: &LogicalPath,
     after: Option<&CacheKey>,
-) -> impl Iterator<Item = (&'a CacheKey, &'a IndexEntry)> {
-    let first = after.map_or_else(|| first_below(path), |after| Some(Bound::Excluded(after.clone())));
-    let later = first.into_iter().flat_map(|first| files.range::<CacheKey, _>((first, Bound::Unbounded)));
+) -> impl Iterator<Item = (&'a CacheKey, &'a IndexEntry)> + use<'a> {
+    let own = CacheKey::new(&path.without_slash()).filter(|key| after.is_none_or(|after| after < key));
+    let own = own.and_then(|key| files.get_key_value(&key));
     // Names like `/a-b` and `/a.b` are between `/a` and `/a/b`.
-    let prefix = path.as_bytes();
-    let near = later.take_while(move |(key, _)| key.data().as_bytes().starts_with(prefix));
-    near.filter(|(key, _)| key.data().is_within(path))
+    let bounds = CacheKey::bounds_below(path).and_then(|(first, end)| {
+        let is_later = |after: &&CacheKey| !matches!(&first, Bound::Excluded(first) if **after < *first);
+        let first = after.filter(is_later).map_or(first.clone(), |after| Bound::Excluded(after.clone()));
+        // A range must not end before it begins.
+        let has_files = !matches!((&first, &end), (Bound::Excluded(first), Bound::Excluded(end)) if first >= end);
+        has_files.then_some((first, end))
+    });
+    let others = bounds.into_iter().flat_map(|bounds| files.range::<CacheKey, _>(bounds));
+    own.into_iter().chain(others).inspect(|_| note_visit())
 }
 
 impl IndexState {
@@ -385,6 +395,45 @@ mod tests {
         assert_eq!(within("/", "", 9).len(), 6);
         assert_eq!(within("/", "/a/x", 9), ["/a/y/z", "/ab", "/b"]);
     }
+
+    /// Names that begin with the same bytes are not below a path, and nobody waits for a look at them.
+    #[test]
+    fn only_files_below_a_path_are_looked_at() {
+        let index = CacheIndex::new(1000);
+        let names = ["/a", "/a!", "/a-b", "/a.b/c", "/a/\u{1}", "/a/x", "/a/x/y", "/a/x-y", "/a/~", "/a0", "/a0/x", "/b"];
+        names.into_iter().for_each(|text| index.found(&key(text), 1, 60));
+        for number in 0..2000 {
+            index.found(&key(&format!("/run{number}/f")), 1, 60);
+            index.found(&key(&format!("/run-{number}")), 1, 60);
+        }
+        let path = |text: &str| LogicalPath::parse(text.as_bytes()).unwrap();
+        let looked_at = |text: &str, after: Option<&str>| {
+            let before = VISITED.get();
+            let found = index.within(&path(text), after.map(key).as_ref(), usize::MAX);
+            (found.len(), VISITED.get() - before)
+        };
+        assert_eq!(looked_at("/run", None), (0, 0));
+        assert_eq!(looked_at("/run1", None), (1, 1));
+        assert_eq!(looked_at("/run1", Some("/run1/f")), (0, 0));
+        assert_eq!(looked_at("/a", None), (6, 6));
+        assert_eq!(looked_at("/a/x", Some("/a/x")), (1, 1));
+        assert_eq!(looked_at("/a", Some("/a!")), (5, 5));
+        assert_eq!(looked_at("/a", Some("/b")), (0, 0));
+        assert_eq!(looked_at("/missing", None), (0, 0));
+        assert_eq!(looked_at(&format!("/{}", "x".repeat(base::PATH_BYTES_MAX - 1)), None), (0, 0));
+        // A comparison with all names, from each position.
+        let all = index.within(&path("/"), None, usize::MAX);
+        for directory in all.iter().map(|key| key.data().clone()).chain([path("/"), path("/run")]).take(20) {
+            for after in [None].into_iter().chain(all.iter().take(20).map(Some)) {
+                let is_found = |key: &&CacheKey| {
+                    key.data().is_within(&directory) && after.is_none_or(|after| after < *key)
+                };
+                let expected: Vec<CacheKey> = all.iter().filter(is_found).cloned().collect();
+                assert_eq!(index.within(&directory, after, usize::MAX), expected, "{directory:?} {after:?}");
+            }
+        }
+    }
+
     #[test]
     fn bytes_of_directories_are_counted() {
         let index = CacheIndex::new(1000);

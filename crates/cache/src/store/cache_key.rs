@@ -1,6 +1,7 @@
 //! [`CacheKey`]: the name of a file in the cache, and the names of its files on disk.
 
 use base::LogicalPath;
+use std::ops::Bound;
 
 /// Suffix of the file that describes a cached file. Source: proxy facts, section 12.
 const STATE_SUFFIX: &[u8] = b".cinfo";
@@ -51,6 +52,18 @@ impl CacheKey {
         let bytes = [self.0.as_bytes(), STATE_SUFFIX].concat();
         // The length was checked, and the suffix has no separator.
         LogicalPath::parse(&bytes).unwrap_or_else(|_| self.0.clone())
+    }
+
+    /// Returns the bounds of the keys below a directory; `None` if there can be none. They are for comparisons only, and
+    /// not keys of files.
+    pub(crate) fn bounds_below(directory: &LogicalPath) -> Option<(Bound<Self>, Bound<Self>)> {
+        if directory.is_root() {
+            return Some((Bound::Unbounded, Bound::Unbounded));
+        }
+        let name = directory.without_slash();
+        let with = |end: u8| LogicalPath::parse(&[name.as_bytes(), &[end]].concat()).ok().map(Self);
+        // The byte `0` follows the slash.
+        Some((Bound::Excluded(with(b'/')?), Bound::Excluded(with(b'0')?)))
     }
 
     /// Returns the directory of both.
