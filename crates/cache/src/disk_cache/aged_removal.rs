@@ -131,7 +131,7 @@ impl<O: CacheOrigin> AgedRemoval<'_, O> {
             removed.files += result.files;
             removed.bytes = removed.bytes.saturating_add(result.bytes);
             for (key, bytes) in result.failed {
-                self.0.shared.index.put_again(&key, bytes);
+                self.0.shared.index.put_again(&key, Some(bytes));
             }
             if result.has_failed {
                 removed.has_failed = true;

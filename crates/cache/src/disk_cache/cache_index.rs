@@ -140,9 +140,16 @@ impl CacheIndex {
         }
     }
 
-    /// Adds a file that could not be removed, unless it is known. It is one of the first to be removed.
-    pub(super) fn put_again(&self, key: &CacheKey, bytes: u64) {
-        self.lock().add(key, bytes, 0);
+    /// Adds a file that could not be removed, unless it is known. It is one of the first to be removed. If its size is
+    /// not known, the search of the disk finds it.
+    pub(super) fn put_again(&self, key: &CacheKey, bytes: Option<u64>) {
+        let mut state = self.lock();
+        if let Some(removed) = &mut state.removed {
+            removed.remove(key);
+        }
+        if let Some(bytes) = bytes {
+            state.add(key, bytes, 0);
+        }
     }
 
     /// Adds to the size of a file that is known, if its entry is that of the caller. `is_retired` must be true before
@@ -164,9 +171,9 @@ impl CacheIndex {
         }
     }
 
-    /// Removes a file. Returns its size.
-    pub(super) fn remove(&self, key: &CacheKey) -> u64 {
-        self.lock().remove(key, |policy, number| policy.remove(number)).unwrap_or(0)
+    /// Removes a file. Returns its size; `None` if it is not known.
+    pub(super) fn remove(&self, key: &CacheKey) -> Option<u64> {
+        self.lock().remove(key, |policy, number| policy.remove(number))
     }
 
     /// Removes a file because there is too little room.
@@ -240,7 +247,8 @@ fn below<'a>(
         let is_later = |after: &&CacheKey| !matches!(&first, Bound::Excluded(first) if **after < *first);
         let first = after.filter(is_later).map_or(first.clone(), |after| Bound::Excluded(after.clone()));
         // A range must not end before it begins.
-        let has_files = !matches!((&first, &end), (Bound::Excluded(first), Bound::Excluded(end)) if first >= end);
+        let has_files =
+            !matches!((&first, &end), (Bound::Excluded(first), Bound::Excluded(end)) if first >= end);
         has_files.then_some((first, end))
     });
     let others = bounds.into_iter().flat_map(|bounds| files.range::<CacheKey, _>(bounds));
@@ -289,6 +297,7 @@ impl IndexState {
         }
     }
 
+    /// Removes a file, also one that was passed over, which is not in the order of the policy. Returns its size.
     fn remove(
         &mut self,
         key: &CacheKey,
@@ -301,7 +310,8 @@ impl IndexState {
         self.bytes = self.bytes.saturating_sub(entry.bytes);
         self.totals.change(key, entry.bytes, 0);
         self.keys.remove(&entry.number);
-        from(&mut self.policy, entry.number)
+        from(&mut self.policy, entry.number);
+        Some(entry.bytes)
     }
 }
 
@@ -339,8 +349,8 @@ mod tests {
         index.remove(&key("/b"));
         ["/a", "/b", "/c"].into_iter().for_each(|text| index.found(&key(text), 7, 60));
         assert_eq!(index.bytes(), 7);
-        index.put_again(&key("/a"), 10);
-        index.put_again(&key("/c"), 10);
+        index.put_again(&key("/a"), Some(10));
+        index.put_again(&key("/c"), Some(10));
         assert_eq!(index.bytes(), 17);
         index.set_searching(false);
         index.remove(&key("/c"));
@@ -358,7 +368,7 @@ mod tests {
             assert!(seen.insert(next.clone()));
             match seen.len() % 3 {
                 0 => index.evict(&next),
-                1 => drop(index.remove(&next)),
+                1 => assert_eq!(index.remove(&next), Some(10)),
                 _ => index.park(&next, &mut parked),
             }
         }
@@ -374,6 +384,36 @@ mod tests {
         })
         .sum();
         assert_eq!((left, index.bytes(), index.len()), (165, 0, 0));
+    }
+
+    #[test]
+    fn a_file_that_is_passed_over_can_be_removed() {
+        let (index, mut parked) = (CacheIndex::new(1000), ParkedFiles::default());
+        for (text, bytes) in [("/a", 10), ("/b", 20), ("/c", 40)] {
+            index.opened(&key(text), bytes, 50);
+            index.park(&key(text), &mut parked);
+        }
+        assert_eq!(index.evict_unused(&key("/a"), 50), Some(10));
+        assert_eq!(index.remove(&key("/b")), Some(20));
+        assert_eq!((index.bytes(), index.len()), (40, 1));
+        index.put_back(parked);
+        assert_eq!(index.next_to_remove(), Some((key("/c"), 40)));
+        index.evict(&key("/c"));
+        assert_eq!((index.next_to_remove(), index.bytes()), (None, 0));
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_removed_during_the_search_is_found() {
+        let index = CacheIndex::new(1000);
+        index.set_searching(true);
+        assert_eq!(index.remove(&key("/unknown")), None);
+        index.put_again(&key("/unknown"), None);
+        assert_eq!(index.len(), 0, "its size is not known");
+        index.found(&key("/unknown"), 7, 60);
+        index.found(&key("/known"), 5, 60);
+        let bytes = index.remove(&key("/known"));
+        index.put_again(&key("/known"), bytes);
+        assert_eq!((index.bytes(), index.len()), (12, 2));
     }
 
     #[test]
@@ -400,7 +440,10 @@ mod tests {
     #[test]
     fn only_files_below_a_path_are_looked_at() {
         let index = CacheIndex::new(1000);
-        let names = ["/a", "/a!", "/a-b", "/a.b/c", "/a/\u{1}", "/a/x", "/a/x/y", "/a/x-y", "/a/~", "/a0", "/a0/x", "/b"];
+        let names = [
+            "/a", "/a!", "/a-b", "/a.b/c", "/a/\u{1}", "/a/x", "/a/x/y", "/a/x-y", "/a/~", "/a0", "/a0/x",
+            "/b",
+        ];
         names.into_iter().for_each(|text| index.found(&key(text), 1, 60));
         for number in 0..2000 {
             index.found(&key(&format!("/run{number}/f")), 1, 60);
@@ -451,7 +494,7 @@ mod tests {
         index.remove(&key("/b"));
         assert_eq!(totals(), [21, 15, 10, 1]);
         assert_eq!(index.bytes(), 21);
-        index.put_again(&key("/a/x"), 5);
+        index.put_again(&key("/a/x"), Some(5));
         let pages = [None, Some(key("/a")), Some(key("/a/x"))];
         let names = pages.map(|after| {
             let page = index.page(&path("/a"), after.as_ref(), 2);

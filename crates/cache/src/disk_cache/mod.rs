@@ -255,12 +255,13 @@ impl<O: CacheOrigin> DiskCache<O> {
         file.retire(is_suspect);
         self.shared.index.remove(&file.key);
         let store = file.store.clone();
-        if let Some(Err(error)) = self.shared.on_disk(move || store.remove()).await {
-            self.shared.note_disk_failure(&file.key, &error);
-            self.shared.index.put_again(&file.key, file.store.claimed_bytes());
-            return false;
+        match self.shared.on_disk(move || store.remove()).await {
+            Some(Ok(_)) => return true,
+            Some(Err(error)) => self.shared.note_disk_failure(&file.key, &error),
+            None => {}
         }
-        true
+        self.shared.index.put_again(&file.key, Some(file.store.claimed_bytes()));
+        false
     }
 
     /// Begins a change of the content of a file through this server, before the origin is asked for it.
@@ -355,11 +356,13 @@ impl<O: CacheOrigin> DiskCache<O> {
                 }
                 claimed
             });
-            let claimed = closed.await.unwrap_or(0);
+            let claimed = closed.await;
             *open = None;
             match claimed {
-                0 => drop(cache.shared.index.remove(&file.key)),
-                bytes => cache.shared.index.closed(&file.key, bytes, cache.shared.now()),
+                Some(0) => _ = cache.shared.index.remove(&file.key),
+                Some(bytes) => cache.shared.index.closed(&file.key, bytes, cache.shared.now()),
+                // What is on disk is as it was.
+                None => {}
             }
         });
     }

@@ -115,7 +115,7 @@ impl<O: CacheOrigin> DiskCache<O> {
         }
         self.shared.index.put_back(round.passed_over);
         for (key, bytes) in round.failed {
-            self.shared.index.put_again(&key, bytes);
+            self.shared.index.put_again(&key, Some(bytes));
         }
         if is_full && self.shared.may_log() {
             tracing::warn!(
@@ -157,8 +157,10 @@ impl<O: CacheOrigin> DiskCache<O> {
         let keys: Vec<CacheKey> = batch.iter().map(|file| file.key.clone()).collect();
         let results = self.shared.on_disk(move || context.remove_all(&keys)).await.unwrap_or_default();
         removed.has_failed = results.len() < batch.len();
+        // Without a result, a file may still be there.
+        let results = results.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
         for (file, result) in batch.into_iter().zip(results) {
-            match self.note_removed(&file.key, result) {
+            match result.and_then(|result| self.note_removed(&file.key, result)) {
                 Some(true) => {
                     self.shared.counters.evicted_files.add(1);
                     self.shared.counters.evicted_bytes.add(file.bytes);

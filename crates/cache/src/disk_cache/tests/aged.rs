@@ -110,6 +110,41 @@ async fn cold_files_are_removed_without_need_of_room() {
     world.check_usage(&cache);
 }
 
+/// A round of removals for room passes over pinned files. When their pin ends meanwhile, another removal may take them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_whose_pin_ends_during_a_round_is_not_forgotten() {
+    let world = World::new();
+    let mut settings = settings();
+    (settings.limits.high, settings.limits.low) = (DiskShare::Bytes(60_000), DiskShare::Bytes(50_000));
+    let cache = world.start(settings);
+    world.until(|| cache.status().is_known).await;
+    let pinned = ["/d/1", "/d/2", "/d/3", "/d/4", "/d/5"];
+    let others: Vec<String> = (0..30).map(|number| format!("/o/{number}")).collect();
+    store_all(&world, &cache, &pinned, 1).await;
+    store_all(&world, &cache, &others.iter().map(String::as_str).collect::<Vec<_>>(), 1).await;
+    cache.pin(&path("/d"), cache.shared.now() + 5).await.unwrap();
+    world.disk.put(&path("/somebody"), &[0; 30_000]);
+    world.disk.set_hanging(true);
+    let round = tokio::spawn({
+        let cache = cache.clone();
+        async move { cache.make_room().await }
+    });
+    world.until(|| cache.files() < 35).await;
+    assert!(cache.pins()[0].is_kept);
+    world.set_clock_back(-10);
+    let cold = tokio::spawn({
+        let cache = cache.clone();
+        async move { AgedRemoval(&cache).remove_cold(-10).await }
+    });
+    world.until(|| cache.files() == 0).await;
+    world.disk.set_hanging(false);
+    for task in [round, cold] {
+        tokio::time::timeout(Duration::from_secs(60), task).await.unwrap().unwrap();
+    }
+    assert_eq!(stored(&world, &pinned), [false; 5]);
+    world.check_usage(&cache);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_files_than_are_looked_at_together_are_cold() {
     let world = World::new();
