@@ -213,7 +213,10 @@ pub(crate) mod tests {
     fn files_are_removed_from_the_cache_only_where_an_authorization_decides() {
         let mut proxy = proxy(Some("root://o:2"), false);
         let refused = |proxy: &ProxyConfig, path: &str| {
-            proxy.check_evictable(&target(path).path, "Setting").map_err(|error| (error.kind, error.text)).err()
+            proxy
+                .check_evictable(&target(path).path, "Setting")
+                .map_err(|error| (error.kind, error.text))
+                .err()
         };
         let (kind, text) = refused(&proxy, "/a").unwrap();
         assert_eq!(kind, ErrorKind::NotAuthorized);

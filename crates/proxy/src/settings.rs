@@ -3,14 +3,13 @@
 use crate::cached_origin::ProxyCache;
 use auth::tls::TrustAnchors;
 use base::LogicalPath;
-use cache::{CacheStartError, DiskCacheSettings};
+use cache::{CacheClock, CacheStartError, DiskCacheSettings};
 use client::http::ObjectStore;
 use client::{Credentials, Scheme, Settings, Source, Url};
 use config::HostPattern;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::runtime::Handle;
 
 /// Seconds for one attempt to connect to an origin, including the login. A black hole is then
@@ -52,13 +51,9 @@ pub struct ProxyCacheConfig {
 impl ProxyCacheConfig {
     /// Starts the cache.
     pub(crate) fn start(&self, runtime: &Handle) -> io::Result<Arc<ProxyCache>> {
-        let now = || {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-        };
-        let started = cache::open_disk(&self.directory)
-            .map_err(CacheStartError::Disk)
-            .and_then(|disk| ProxyCache::start(disk, &self.settings, (runtime.clone(), Arc::new(now))));
+        let started = cache::open_disk(&self.directory).map_err(CacheStartError::Disk).and_then(|disk| {
+            ProxyCache::start(disk, &self.settings, (runtime.clone(), CacheClock::system()))
+        });
         started.map_err(|error| {
             io::Error::other(format!("cannot use the cache in {}: {error}", self.directory.display()))
         })

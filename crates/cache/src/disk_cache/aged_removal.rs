@@ -2,11 +2,13 @@
 //! files that are cold.
 
 use super::cache_index::IndexedFile;
+use super::clock::{CacheTime, ClockWatch, FileUse};
 use super::removal::{BATCH_FILES, RemovableFile};
 use super::settings::excess_over;
 use super::{CacheOrigin, ColdFiles, DirectoryQuota, DiskCache};
 use crate::CacheKey;
 use base::LogicalPath;
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Weak};
 
@@ -16,17 +18,17 @@ const PAGE_FILES: usize = 1024;
 /// The files that were not used for the longest time, as many as are needed for a number of bytes.
 #[derive(Default)]
 struct OldestFiles {
-    /// The last used one is the first.
-    files: BinaryHeap<(i64, CacheKey, u64)>,
+    /// By their age. The last used one is the first.
+    files: BinaryHeap<(Reverse<i64>, CacheKey, u64, FileUse)>,
     bytes: u64,
 }
 
 impl OldestFiles {
     /// Adds a file, and leaves out those that are not needed for `wanted` bytes.
-    fn add(&mut self, file: IndexedFile, wanted: u64) {
+    fn add(&mut self, file: IndexedFile, wanted: u64, now: CacheTime) {
         self.bytes = self.bytes.saturating_add(file.bytes);
-        self.files.push((file.used, file.key, file.bytes));
-        while let Some((_, _, bytes)) = self.files.peek()
+        self.files.push((Reverse(file.used.age(now)), file.key, file.bytes, file.used));
+        while let Some((_, _, bytes, _)) = self.files.peek()
             && self.bytes - bytes >= wanted
         {
             self.bytes -= bytes;
@@ -37,7 +39,7 @@ impl OldestFiles {
     /// Returns the files, the oldest first.
     fn into_files(self) -> Vec<IndexedFile> {
         let files = self.files.into_sorted_vec().into_iter();
-        files.map(|(used, key, bytes)| IndexedFile { key, bytes, used }).collect()
+        files.map(|(_, key, bytes, used)| IndexedFile { key, bytes, used }).collect()
     }
 }
 
@@ -58,32 +60,70 @@ impl<O: CacheOrigin> AgedRemoval<'_, O> {
     pub(super) fn start(&self) {
         let Some(ColdFiles { age, interval }) = self.0.cold else { return };
         let cache = Arc::downgrade(self.0);
+        let mut watch = ClockWatch::new(self.0.shared.clock.now());
         self.0.shared.runtime.spawn(async move {
             loop {
                 tokio::time::sleep(interval).await;
                 let Some(cache) = Weak::upgrade(&cache) else { return };
-                AgedRemoval(&cache).remove_cold(age).await;
+                AgedRemoval(&cache).remove_cold(age, &mut watch).await;
             }
         });
     }
 
-    /// Removes files that were not used for this number of seconds. Those that are open or pinned stay.
-    pub(super) async fn remove_cold(&self, age: i64) {
-        let before = self.0.shared.now().saturating_sub(age);
+    /// Removes files that were not used for more than this number of seconds. Those that are open or pinned stay. For a
+    /// day after the clock was set, only the time in which this process has not seen a use counts.
+    pub(super) async fn remove_cold(&self, age: i64, watch: &mut ClockWatch) {
+        // A clock that is set while files are looked at has no effect.
+        let now = self.0.shared.clock.now();
+        let believes = watch.believes(now);
         let (mut removed, mut after) = (RemovedFiles::default(), None);
         let pinned = self.0.shared.kept_paths();
         while let Some(page) = self.page(&LogicalPath::root(), &mut after) {
-            let cold =
-                page.into_iter().filter(|file| file.used < before && !pinned.contain(&file.key)).collect();
+            let is_cold = |file: &IndexedFile| {
+                let seconds = if believes { file.used.age(now) } else { file.used.unused(now) };
+                seconds > age && !pinned.contain(&file.key)
+            };
+            let mut cold: Vec<IndexedFile> = page.into_iter().filter(is_cold).collect();
+            let by_record = cold.extract_if(.., |file| file.used.unused(now) <= age).collect();
+            cold.extend(self.with_old_records(by_record, (age, now)).await);
             self.remove_unused(cold, &mut removed).await;
             if removed.has_failed {
                 break;
             }
+            tokio::task::yield_now().await;
         }
         if removed.files > 0 {
             let RemovedFiles { files, bytes, .. } = removed;
             tracing::info!(files, bytes, "cached files were removed because nobody has used them for long");
         }
+    }
+
+    /// Returns those of these files whose state on disk has no later use. The index can have an earlier time than
+    /// the state, for example after a failed removal.
+    async fn with_old_records(
+        &self,
+        files: Vec<IndexedFile>,
+        (age, now): (i64, CacheTime),
+    ) -> Vec<IndexedFile> {
+        let mut old = Vec::new();
+        for files in files.chunks(BATCH_FILES) {
+            let (context, looked) = (self.0.shared.context.clone(), files.to_vec());
+            let uses = move || looked.iter().map(|file| context.last_use(&file.key)).collect::<Vec<_>>();
+            let Some(uses) = self.0.shared.on_disk(uses).await else { break };
+            for (file, last_use) in files.iter().zip(uses) {
+                let used = match last_use {
+                    // Without a valid state, the file is of no use.
+                    Ok(None) => file.used,
+                    Ok(Some(time_of_day)) => file.used.corrected(time_of_day),
+                    Err(_) => continue,
+                };
+                self.0.shared.index.correct(file, used);
+                if used.age(now) > age {
+                    old.push(IndexedFile { used, ..file.clone() });
+                }
+            }
+        }
+        old
     }
 
     /// Reduces directories to their quotas. Files that are open or pinned stay.
@@ -94,10 +134,11 @@ impl<O: CacheOrigin> AgedRemoval<'_, O> {
                 continue;
             }
             let (mut oldest, mut after) = (OldestFiles::default(), None);
+            let now = self.0.shared.clock.now();
             let pinned = self.0.shared.kept_paths();
             while let Some(page) = self.page(directory, &mut after) {
                 let removable = page.into_iter().filter(|file| !pinned.contain(&file.key));
-                removable.for_each(|file| oldest.add(file, excess));
+                removable.for_each(|file| oldest.add(file, excess, now));
                 tokio::task::yield_now().await;
             }
             let mut removed = RemovedFiles::default();
@@ -131,7 +172,7 @@ impl<O: CacheOrigin> AgedRemoval<'_, O> {
             removed.files += result.files;
             removed.bytes = removed.bytes.saturating_add(result.bytes);
             for (key, bytes) in result.failed {
-                self.0.shared.index.put_again(&key, Some(bytes));
+                self.0.shared.index.put_again(&key, Some(bytes), self.0.shared.clock.now());
             }
             if result.has_failed {
                 removed.has_failed = true;
@@ -156,16 +197,18 @@ mod tests {
 
     #[test]
     fn as_many_of_the_oldest_files_as_needed_are_chosen() {
+        let now = CacheTime { time_of_day: 10, uptime: 0 };
         let file = |number: i64, bytes: u64| {
             let path = LogicalPath::parse(format!("/{number}").as_bytes()).unwrap();
-            IndexedFile { key: CacheKey::new(&path).unwrap(), bytes, used: number * 7 % 10 }
+            let used = FileUse::recorded(number * 7 % 10, now);
+            IndexedFile { key: CacheKey::new(&path).unwrap(), bytes, used }
         };
         for (wanted, expected) in
             [(0, vec![]), (1, vec![0]), (10, vec![0]), (11, vec![0, 1]), (500, (0..10).collect())]
         {
             let mut oldest = OldestFiles::default();
-            (0..10).for_each(|number| oldest.add(file(number, 10), wanted));
-            let chosen: Vec<i64> = oldest.into_files().iter().map(|file| file.used).collect();
+            (0..10).for_each(|number| oldest.add(file(number, 10), wanted, now));
+            let chosen: Vec<i64> = oldest.into_files().iter().map(|file| file.used.time_of_day).collect();
             assert_eq!(chosen, expected, "{wanted}");
         }
     }

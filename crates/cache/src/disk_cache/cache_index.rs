@@ -1,5 +1,6 @@
 //! [`CacheIndex`]: the files on disk with their sizes, and the order of their removal.
 
+use super::clock::{CacheTime, FileUse};
 use super::directory_totals::DirectoryTotals;
 use crate::eviction::ParkedUnit;
 use crate::{CacheKey, EvictionPolicy, S3FifoPolicy};
@@ -31,8 +32,7 @@ struct IndexState {
 struct IndexEntry {
     number: u64,
     bytes: u64,
-    /// The last use, in seconds since the epoch.
-    used: i64,
+    used: FileUse,
 }
 
 /// A file of the index.
@@ -40,8 +40,7 @@ struct IndexEntry {
 pub(super) struct IndexedFile {
     pub(super) key: CacheKey,
     pub(super) bytes: u64,
-    /// The last use, in seconds since the epoch.
-    pub(super) used: i64,
+    pub(super) used: FileUse,
 }
 
 /// Files that cannot be removed now.
@@ -77,16 +76,27 @@ impl CacheIndex {
     }
 
     /// Records that a file was opened, and its size. The first open is what stores it, and no hit.
-    pub(super) fn opened(&self, key: &CacheKey, bytes: u64, now: i64) {
+    pub(super) fn opened(&self, key: &CacheKey, bytes: u64, used: FileUse) {
         let mut state = self.lock();
         let number = state.number(key);
         state.policy.request(number);
-        state.set_used(key, bytes, now);
+        state.set(key, bytes, used);
+        state.set_used(key, used);
     }
 
     /// Records that a file was closed, and its size.
-    pub(super) fn closed(&self, key: &CacheKey, bytes: u64, now: i64) {
-        self.lock().set_used(key, bytes, now);
+    pub(super) fn closed(&self, key: &CacheKey, bytes: u64, used: FileUse) {
+        let mut state = self.lock();
+        state.set(key, bytes, used);
+        state.set_used(key, used);
+    }
+
+    /// Corrects the last use of a file by its record, unless it was used meanwhile.
+    pub(super) fn correct(&self, file: &IndexedFile, used: FileUse) {
+        let mut state = self.lock();
+        if state.files.get(&file.key).is_some_and(|entry| entry.used == file.used) {
+            state.set_used(&file.key, used);
+        }
     }
 
     /// Reports whether a file is known.
@@ -133,7 +143,7 @@ impl CacheIndex {
     }
 
     /// Adds a file that was found on disk, unless it is known or was removed during the search.
-    pub(super) fn found(&self, key: &CacheKey, bytes: u64, used: i64) {
+    pub(super) fn found(&self, key: &CacheKey, bytes: u64, used: FileUse) {
         let mut state = self.lock();
         if !state.removed.as_ref().is_some_and(|removed| removed.contains(key)) {
             state.add(key, bytes, used);
@@ -142,13 +152,13 @@ impl CacheIndex {
 
     /// Adds a file that could not be removed, unless it is known. It is one of the first to be removed. If its size is
     /// not known, the search of the disk finds it.
-    pub(super) fn put_again(&self, key: &CacheKey, bytes: Option<u64>) {
+    pub(super) fn put_again(&self, key: &CacheKey, bytes: Option<u64>, now: CacheTime) {
         let mut state = self.lock();
         if let Some(removed) = &mut state.removed {
             removed.remove(key);
         }
         if let Some(bytes) = bytes {
-            state.add(key, bytes, 0);
+            state.add(key, bytes, FileUse::recorded(0, now));
         }
     }
 
@@ -158,7 +168,7 @@ impl CacheIndex {
         let mut state = self.lock();
         let entry = state.files.get(key).filter(|_| !is_retired.load(Ordering::Acquire));
         if let Some(before) = entry.map(|entry| entry.bytes) {
-            state.set(key, before.saturating_add(bytes));
+            state.resize(key, before.saturating_add(bytes));
         }
     }
 
@@ -167,7 +177,7 @@ impl CacheIndex {
         let mut state = self.lock();
         let entry = state.files.get(key).filter(|_| !is_retired.load(Ordering::Acquire));
         if let Some(before) = entry.map(|entry| entry.bytes) {
-            state.set(key, before.saturating_sub(bytes));
+            state.resize(key, before.saturating_sub(bytes));
         }
     }
 
@@ -182,7 +192,7 @@ impl CacheIndex {
     }
 
     /// Removes a file because it is old, unless it was used since `used`. Returns its size.
-    pub(super) fn evict_unused(&self, key: &CacheKey, used: i64) -> Option<u64> {
+    pub(super) fn evict_unused(&self, key: &CacheKey, used: FileUse) -> Option<u64> {
         let mut state = self.lock();
         state.files.get(key).filter(|entry| entry.used == used)?;
         state.remove(key, S3FifoPolicy::evict_unit)
@@ -268,32 +278,37 @@ impl IndexState {
         number
     }
 
-    fn set(&mut self, key: &CacheKey, bytes: u64) {
-        if let Some(entry) = self.files.get_mut(key) {
-            self.bytes = self.bytes.saturating_sub(entry.bytes).saturating_add(bytes);
-            self.totals.change(key, entry.bytes, bytes);
-            entry.bytes = bytes;
-            self.policy.resize(entry.number, bytes);
-            return;
+    /// Sets the size of a file. A new one has this last use.
+    fn set(&mut self, key: &CacheKey, bytes: u64, used: FileUse) {
+        if self.files.contains_key(key) {
+            return self.resize(key, bytes);
         }
         let number = self.number(key);
-        self.files.insert(key.clone(), IndexEntry { number, bytes, used: 0 });
+        self.files.insert(key.clone(), IndexEntry { number, bytes, used });
         self.totals.change(key, 0, bytes);
         self.keys.insert(number, key.clone());
         self.policy.insert(number, bytes);
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    fn set_used(&mut self, key: &CacheKey, bytes: u64, used: i64) {
-        self.set(key, bytes);
+    fn resize(&mut self, key: &CacheKey, bytes: u64) {
+        if let Some(entry) = self.files.get_mut(key) {
+            self.bytes = self.bytes.saturating_sub(entry.bytes).saturating_add(bytes);
+            self.totals.change(key, entry.bytes, bytes);
+            entry.bytes = bytes;
+            self.policy.resize(entry.number, bytes);
+        }
+    }
+
+    fn set_used(&mut self, key: &CacheKey, used: FileUse) {
         if let Some(entry) = self.files.get_mut(key) {
             entry.used = used;
         }
     }
 
-    fn add(&mut self, key: &CacheKey, bytes: u64, used: i64) {
+    fn add(&mut self, key: &CacheKey, bytes: u64, used: FileUse) {
         if !self.files.contains_key(key) {
-            self.set_used(key, bytes, used);
+            self.set(key, bytes, used);
         }
     }
 
@@ -319,6 +334,12 @@ impl IndexState {
 mod tests {
     use super::*;
 
+    const NOW: CacheTime = CacheTime { time_of_day: 100, uptime: 0 };
+
+    fn used(time_of_day: i64) -> FileUse {
+        FileUse::recorded(time_of_day, NOW)
+    }
+
     fn key(text: &str) -> CacheKey {
         CacheKey::new(&LogicalPath::parse(text.as_bytes()).unwrap()).unwrap()
     }
@@ -326,15 +347,15 @@ mod tests {
     #[test]
     fn the_sum_is_that_of_the_files() {
         let index = CacheIndex::new(1000);
-        index.opened(&key("/a"), 10, 50);
-        index.found(&key("/a"), 500, 60);
-        index.found(&key("/b"), 7, 60);
+        index.opened(&key("/a"), 10, used(50));
+        index.found(&key("/a"), 500, used(60));
+        index.found(&key("/b"), 7, used(60));
         let (current, retired) = (AtomicBool::new(false), AtomicBool::new(true));
         index.grow(&key("/a"), 5, &current);
         index.grow(&key("/a"), 500, &retired);
         index.grow(&key("/missing"), 5, &current);
         assert_eq!((index.bytes(), index.len()), (22, 2));
-        index.closed(&key("/a"), 3, 70);
+        index.closed(&key("/a"), 3, used(70));
         index.remove(&key("/b"));
         index.remove(&key("/b"));
         assert_eq!((index.bytes(), index.len()), (3, 1));
@@ -344,24 +365,24 @@ mod tests {
     fn a_file_that_was_removed_during_the_search_is_not_found() {
         let index = CacheIndex::new(1000);
         index.set_searching(true);
-        index.opened(&key("/a"), 10, 50);
+        index.opened(&key("/a"), 10, used(50));
         index.evict(&key("/a"));
         index.remove(&key("/b"));
-        ["/a", "/b", "/c"].into_iter().for_each(|text| index.found(&key(text), 7, 60));
+        ["/a", "/b", "/c"].into_iter().for_each(|text| index.found(&key(text), 7, used(60)));
         assert_eq!(index.bytes(), 7);
-        index.put_again(&key("/a"), Some(10));
-        index.put_again(&key("/c"), Some(10));
+        index.put_again(&key("/a"), Some(10), NOW);
+        index.put_again(&key("/c"), Some(10), NOW);
         assert_eq!(index.bytes(), 17);
         index.set_searching(false);
         index.remove(&key("/c"));
-        index.found(&key("/c"), 3, 60);
+        index.found(&key("/c"), 3, used(60));
         assert_eq!((index.bytes(), index.len()), (13, 2));
     }
 
     #[test]
     fn each_file_is_next_at_some_time() {
         let index = CacheIndex::new(1000);
-        (0..50).for_each(|number| index.opened(&key(&format!("/{number}")), 10, 50));
+        (0..50).for_each(|number| index.opened(&key(&format!("/{number}")), 10, used(50)));
         let (mut seen, mut parked) = (std::collections::HashSet::new(), ParkedFiles::default());
         while let Some((next, bytes)) = index.next_to_remove() {
             assert_eq!((bytes, index.next_to_remove()), (10, Some((next.clone(), 10))));
@@ -390,10 +411,10 @@ mod tests {
     fn a_file_that_is_passed_over_can_be_removed() {
         let (index, mut parked) = (CacheIndex::new(1000), ParkedFiles::default());
         for (text, bytes) in [("/a", 10), ("/b", 20), ("/c", 40)] {
-            index.opened(&key(text), bytes, 50);
+            index.opened(&key(text), bytes, used(50));
             index.park(&key(text), &mut parked);
         }
-        assert_eq!(index.evict_unused(&key("/a"), 50), Some(10));
+        assert_eq!(index.evict_unused(&key("/a"), used(50)), Some(10));
         assert_eq!(index.remove(&key("/b")), Some(20));
         assert_eq!((index.bytes(), index.len()), (40, 1));
         index.put_back(parked);
@@ -407,12 +428,12 @@ mod tests {
         let index = CacheIndex::new(1000);
         index.set_searching(true);
         assert_eq!(index.remove(&key("/unknown")), None);
-        index.put_again(&key("/unknown"), None);
+        index.put_again(&key("/unknown"), None, NOW);
         assert_eq!(index.len(), 0, "its size is not known");
-        index.found(&key("/unknown"), 7, 60);
-        index.found(&key("/known"), 5, 60);
+        index.found(&key("/unknown"), 7, used(60));
+        index.found(&key("/known"), 5, used(60));
         let bytes = index.remove(&key("/known"));
-        index.put_again(&key("/known"), bytes);
+        index.put_again(&key("/known"), bytes, NOW);
         assert_eq!((index.bytes(), index.len()), (12, 2));
     }
 
@@ -421,7 +442,7 @@ mod tests {
         let index = CacheIndex::new(1000);
         ["/a", "/a-b", "/a/x", "/a/y/z", "/ab", "/b"]
             .into_iter()
-            .for_each(|text| index.found(&key(text), 1, 60));
+            .for_each(|text| index.found(&key(text), 1, used(60)));
         let within = |text: &str, after: &str, most| {
             let after = (!after.is_empty()).then(|| key(after));
             let found = index.within(&LogicalPath::parse(text.as_bytes()).unwrap(), after.as_ref(), most);
@@ -444,10 +465,10 @@ mod tests {
             "/a", "/a!", "/a-b", "/a.b/c", "/a/\u{1}", "/a/x", "/a/x/y", "/a/x-y", "/a/~", "/a0", "/a0/x",
             "/b",
         ];
-        names.into_iter().for_each(|text| index.found(&key(text), 1, 60));
+        names.into_iter().for_each(|text| index.found(&key(text), 1, used(60)));
         for number in 0..2000 {
-            index.found(&key(&format!("/run{number}/f")), 1, 60);
-            index.found(&key(&format!("/run-{number}")), 1, 60);
+            index.found(&key(&format!("/run{number}/f")), 1, used(60));
+            index.found(&key(&format!("/run-{number}")), 1, used(60));
         }
         let path = |text: &str| LogicalPath::parse(text.as_bytes()).unwrap();
         let looked_at = |text: &str, after: Option<&str>| {
@@ -481,24 +502,28 @@ mod tests {
     fn bytes_of_directories_are_counted() {
         let index = CacheIndex::new(1000);
         let path = |text: &str| LogicalPath::parse(text.as_bytes()).unwrap();
-        ["/a", "/a-b", "/a/x", "/a/y/z", "/b"].into_iter().for_each(|text| index.found(&key(text), 5, 60));
+        ["/a", "/a-b", "/a/x", "/a/y/z", "/b"]
+            .into_iter()
+            .for_each(|text| index.found(&key(text), 5, used(60)));
         ["/", "/a", "/a/y", "/a", "/none"].into_iter().for_each(|text| index.count_below(&path(text)));
         let totals = || ["/", "/a", "/a/y", "/none"].map(|text| index.bytes_below(&path(text)));
         assert_eq!(totals(), [25, 15, 5, 0]);
         index.end_count_below(&path("/a"));
         assert_eq!(totals(), [25, 15, 5, 0], "it was counted twice");
-        index.opened(&key("/a/y/z"), 8, 70);
+        index.opened(&key("/a/y/z"), 8, used(70));
         index.grow(&key("/a/y/z"), 2, &AtomicBool::new(false));
-        index.opened(&key("/none/f"), 1, 70);
+        index.opened(&key("/none/f"), 1, used(70));
         index.evict(&key("/a/x"));
         index.remove(&key("/b"));
         assert_eq!(totals(), [21, 15, 10, 1]);
         assert_eq!(index.bytes(), 21);
-        index.put_again(&key("/a/x"), Some(5));
+        index.put_again(&key("/a/x"), Some(5), NOW);
         let pages = [None, Some(key("/a")), Some(key("/a/x"))];
         let names = pages.map(|after| {
             let page = index.page(&path("/a"), after.as_ref(), 2);
-            page.iter().map(|file| format!("{} {}", file.key.data().text(), file.used)).collect::<Vec<_>>()
+            page.iter()
+                .map(|file| format!("{} {}", file.key.data().text(), file.used.time_of_day))
+                .collect::<Vec<_>>()
         });
         assert_eq!(names, [vec!["/a 60", "/a/x 0"], vec!["/a/x 0", "/a/y/z 70"], vec!["/a/y/z 70"]]);
     }

@@ -65,7 +65,7 @@ async fn evict_locked<O: CacheOrigin>(
             Some(true) => FileEviction::Removed,
             Some(false) => FileEviction::NotCached,
             None => {
-                cache.shared.index.put_again(key, bytes);
+                cache.shared.index.put_again(key, bytes, cache.shared.clock.now());
                 FileEviction::Failed
             }
         }

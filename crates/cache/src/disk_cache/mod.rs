@@ -7,6 +7,7 @@
 //! | `changes` | [`CacheChange`], [`OpenTicket`]: changes of files through this server |
 //! | `aged_removal` | the removal of the oldest files: quotas of directories, and files that are cold |
 //! | `client_commands` | removals of single files by clients |
+//! | `clock` | [`CacheClock`]: the time of day and the uptime, and the last use of a file |
 //! | `counters` | [`DiskCacheStatus`]: the state of the cache and its counters |
 //! | `directory_totals` | `DirectoryTotals`: the stored bytes of some directories |
 //! | `fetch_memory` | `FetchMemory`: the limit of the memory of fetches |
@@ -27,6 +28,7 @@ mod cache_index;
 mod cached_file;
 mod changes;
 mod client_commands;
+mod clock;
 mod counters;
 mod directory_totals;
 mod fetch_memory;
@@ -45,6 +47,7 @@ mod tests;
 
 pub use changes::{CacheChange, OpenTicket};
 pub use client_commands::FileEviction;
+pub use clock::CacheClock;
 pub use counters::DiskCacheStatus;
 pub use origin::{CacheOrigin, CacheReadError};
 pub use pins::{CachePinFailure, CachePinStatus};
@@ -52,7 +55,6 @@ pub use reader::{CacheRead, CacheReader};
 pub use settings::{
     CacheLimits, CacheStartError, ColdFiles, DirectoryQuota, DiskCacheSettings, DiskShare, FileShares,
 };
-pub use shared::CacheClock;
 
 use crate::store::{BlockStore, CachePin, OWN_DIRECTORY, StoreContext, StoreError};
 use crate::{CacheDisk, CacheDiskFile, CacheKey, OriginVersion};
@@ -206,7 +208,7 @@ impl<O: CacheOrigin> DiskCache<O> {
                 let current = file.version();
                 if current == version && !file.has_changed() {
                     let id = file.attach(origin.clone(), owner);
-                    cache.shared.index.opened(&key, file.stored_bytes(), cache.shared.now());
+                    cache.shared.index.opened(&key, file.stored_bytes(), cache.shared.used_now());
                     return Some(CacheReader::new(cache.clone(), file.clone(), id, origin));
                 }
                 if current.modified > version.modified {
@@ -220,7 +222,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             let file = cache.open_file(&key, version).await?;
             *open = Some(file.clone());
             let id = file.attach(origin.clone(), owner);
-            cache.shared.index.opened(&key, file.stored_bytes(), cache.shared.now());
+            cache.shared.index.opened(&key, file.stored_bytes(), cache.shared.used_now());
             Some(CacheReader::new(cache.clone(), file, id, origin))
         });
         // A disk that hangs delays readers for a while, and then they are served from the origin.
@@ -260,7 +262,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             Some(Err(error)) => self.shared.note_disk_failure(&file.key, &error),
             None => {}
         }
-        self.shared.index.put_again(&file.key, Some(file.store.claimed_bytes()));
+        self.shared.index.put_again(&file.key, Some(file.store.claimed_bytes()), self.shared.clock.now());
         false
     }
 
@@ -298,7 +300,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             match self.remove_stored(key).await {
                 Some(true) => {}
                 Some(false) => return,
-                None => return self.shared.index.put_again(key, bytes),
+                None => return self.shared.index.put_again(key, bytes, self.shared.clock.now()),
             }
         }
         self.remove_empty_directories(key).await;
@@ -360,7 +362,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             *open = None;
             match claimed {
                 Some(0) => _ = cache.shared.index.remove(&file.key),
-                Some(bytes) => cache.shared.index.closed(&file.key, bytes, cache.shared.now()),
+                Some(bytes) => cache.shared.index.closed(&file.key, bytes, cache.shared.used_now()),
                 // What is on disk is as it was.
                 None => {}
             }
@@ -448,7 +450,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             Some(false) => {}
             None => {
                 result.failed += 1;
-                self.shared.index.put_again(key, bytes);
+                self.shared.index.put_again(key, bytes, self.shared.clock.now());
             }
         }
     }

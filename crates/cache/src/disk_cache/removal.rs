@@ -115,7 +115,7 @@ impl<O: CacheOrigin> DiskCache<O> {
         }
         self.shared.index.put_back(round.passed_over);
         for (key, bytes) in round.failed {
-            self.shared.index.put_again(&key, Some(bytes));
+            self.shared.index.put_again(&key, Some(bytes), self.shared.clock.now());
         }
         if is_full && self.shared.may_log() {
             tracing::warn!(

@@ -1,6 +1,7 @@
 //! The search for files that earlier processes have stored. It runs beside the readers, who find their files
 //! without it: it only makes the used space known, and removes what was never claimed.
 
+use super::clock::FileUse;
 use super::{CacheOrigin, DiskCache};
 use crate::CacheKey;
 use crate::store::{DEPTH_MAX, look};
@@ -23,8 +24,7 @@ impl<O: CacheOrigin> DiskCache<O> {
                     directories.extend(found.directories.into_iter().map(|path| (path, depth + 1)));
                 }
                 for file in found.files {
-                    // A clock that was wrong at some time keeps no file forever.
-                    let used = file.used.min(shared.now());
+                    let used = FileUse::recorded(file.used, shared.clock.now());
                     cache.shared.index.found(&file.key, file.stored, used);
                 }
                 for key in found.unclaimed {

@@ -1,6 +1,7 @@
 //! [`CacheShared`]: what all files of a cache share.
 
 use super::cache_index::CacheIndex;
+use super::clock::{CacheClock, FileUse};
 use super::counters::CacheCounters;
 use super::fetch_memory::FetchMemory;
 use super::pins::CachePins;
@@ -21,9 +22,6 @@ const LOG_INTERVAL: i64 = 60;
 
 /// Time in seconds after a failure of the disk in which nothing is stored.
 const FAILURE_PAUSE: i64 = 10;
-
-/// The clock of a cache: seconds since the epoch.
-pub type CacheClock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// What all files of a cache share.
 pub(super) struct CacheShared {
@@ -101,8 +99,14 @@ impl CacheShared {
         }
     }
 
+    /// Returns the seconds since the epoch.
     pub(super) fn now(&self) -> i64 {
-        (self.clock)()
+        self.clock.now().time_of_day
+    }
+
+    /// Returns a use of a file now.
+    pub(super) fn used_now(&self) -> FileUse {
+        FileUse::by_us(self.clock.now())
     }
 
     /// Reports whether the disk has room.

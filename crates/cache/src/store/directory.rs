@@ -58,7 +58,7 @@ pub(crate) fn look(context: &StoreContext, directory: &LogicalPath) -> io::Resul
                         Ok(Some(DecodedState::Valid(state))) => {
                             let (cinfo, stored) = (&state.cinfo, state.stored_bytes());
                             let accessed = cinfo.accesses.last().map(|last| last.detached.max(last.attached));
-                            let used = cinfo.created.max(accessed.unwrap_or(0));
+                            let used = state.last_use();
                             let (size, block_bytes, opens) =
                                 (cinfo.file_bytes, cinfo.block_bytes, cinfo.opens);
                             let key = key.clone();

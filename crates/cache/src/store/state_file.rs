@@ -160,6 +160,12 @@ impl StoredState {
         out
     }
 
+    /// Returns the last use in seconds since the epoch: the end of the last recorded access, or the begin of the storing.
+    pub(crate) fn last_use(&self) -> i64 {
+        let accessed = self.cinfo.accesses.last().map(|last| last.detached.max(last.attached));
+        self.cinfo.created.max(accessed.unwrap_or(0))
+    }
+
     /// Decodes a file.
     pub(crate) fn decode(bytes: &[u8]) -> DecodedState {
         let cinfo = match Cinfo::decode(bytes) {

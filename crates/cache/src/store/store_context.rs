@@ -131,6 +131,14 @@ impl StoreContext {
         Ok(Some(StoredState::decode(&content)))
     }
 
+    /// Returns the last recorded use of a file in seconds since the epoch; `None` if it has no valid state.
+    pub(crate) fn last_use(&self, key: &CacheKey) -> Result<Option<i64>, StoreError> {
+        Ok(match self.load(key)? {
+            Some(DecodedState::Valid(state)) => Some(state.last_use()),
+            _ => None,
+        })
+    }
+
     /// Removes the files of a key, if they are files of the cache that nobody has open. Returns whether there
     /// were any.
     pub(crate) fn remove(&self, key: &CacheKey) -> Result<bool, StoreError> {

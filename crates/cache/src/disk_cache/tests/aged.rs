@@ -4,6 +4,7 @@ use super::path;
 use super::room::read_all;
 use super::world::{BLOCK, TestCache, World, settings};
 use crate::disk_cache::aged_removal::AgedRemoval;
+use crate::disk_cache::clock::{ClockWatch, FileUse};
 use crate::disk_cache::{CacheStartError, ColdFiles, DirectoryQuota, DiskShare, FileShares};
 use crate::{DiskCache, DiskCacheSettings};
 use rustix::io::Errno;
@@ -22,9 +23,15 @@ fn with_quotas(quotas: &[(&str, u64)]) -> DiskCacheSettings {
 async fn store_all(world: &World, cache: &TestCache, names: &[&str], blocks: u64) {
     for name in names {
         world.put(name, blocks * BLOCK);
-        world.set_clock_back(-1);
+        world.pass(1);
         read_all(world, cache, name, blocks * BLOCK).await;
     }
+}
+
+/// Removes cold files. The clock was not set.
+pub(super) async fn remove_cold(cache: &TestCache, age: i64) {
+    let mut watch = ClockWatch::new(cache.shared.clock.now());
+    AgedRemoval(cache).remove_cold(age, &mut watch).await;
 }
 
 fn stored(world: &World, names: &[&str]) -> Vec<bool> {
@@ -38,9 +45,9 @@ async fn a_directory_is_reduced_to_its_quota_by_the_oldest_files() {
     let cache = world.start(with_quotas(&[("/a", 13), ("/a/b", 100), ("/none", 0)]));
     store_all(&world, &cache, &NAMES, 4).await;
     // It was used again, and the oldest one is in use.
-    world.set_clock_back(-100);
+    world.pass(100);
     read_all(&world, &cache, "/a/2", 4 * BLOCK).await;
-    world.set_clock_back(-1);
+    world.pass(1);
     let reader = world.open(&cache, "/a/1").await.unwrap();
     cache.make_room().await;
     world.until(|| stored(&world, &NAMES) == [true, true, false, true, true, true]).await;
@@ -83,14 +90,14 @@ async fn cold_files_are_removed_without_need_of_room() {
     let cache = world.start(settings());
     store_all(&world, &cache, &NAMES, 2).await;
     let reader = world.open(&cache, "/a/open").await.unwrap();
-    world.set_clock_back(-DAY);
+    world.pass(DAY);
     let used = world.open(&cache, "/a/used").await.unwrap();
     world.check_read(&used, 0, 2 * BLOCK).await.unwrap();
     drop(used);
     world.settle_to(&cache, 1).await;
-    AgedRemoval(&cache).remove_cold(DAY + 10).await;
+    remove_cold(&cache, DAY + 10).await;
     assert_eq!(stored(&world, &NAMES), [true; 4], "not yet");
-    AgedRemoval(&cache).remove_cold(DAY - 10).await;
+    remove_cold(&cache, DAY - 10).await;
     assert_eq!(stored(&world, &NAMES), [false, true, true, false]);
     world.check_read(&reader, 0, 2 * BLOCK).await.unwrap();
     world.check_usage(&cache);
@@ -98,16 +105,117 @@ async fn cold_files_are_removed_without_need_of_room() {
     // A long use ends with the close.
     drop(reader);
     world.settle(&cache).await;
-    AgedRemoval(&cache).remove_cold(DAY - 10).await;
+    remove_cold(&cache, DAY - 10).await;
     assert_eq!(stored(&world, &NAMES), [false, true, true, false]);
     // The next process removes them by itself.
     drop(cache);
     let world = world.restarted(None);
-    world.set_clock_back(-2 * DAY);
+    world.pass(2 * DAY);
     let cold = Some(ColdFiles { age: DAY, interval: Duration::from_millis(2) });
     let cache = world.start(DiskCacheSettings { cold, ..settings() });
     world.until(|| cache.status().is_known && cache.files() == 0).await;
     world.check_usage(&cache);
+}
+
+/// Stores `/a` and `/b`, and starts another process with a clock that is so many seconds ahead.
+async fn restarted_with_clock(seconds: i64) -> (World, TestCache) {
+    let world = World::new();
+    let cache = world.start(settings());
+    ["/a", "/b"].into_iter().for_each(|name| world.put(name, BLOCK));
+    world.pass(100 * DAY);
+    for name in ["/a", "/b"] {
+        read_all(&world, &cache, name, BLOCK).await;
+    }
+    drop(cache);
+    let world = world.restarted(None);
+    world.pass(1);
+    world.set_clock_back(-seconds);
+    let cache = world.start(settings());
+    world.until(|| cache.status().is_known).await;
+    (world, cache)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_before_the_clock_is_set_makes_no_file_cold() {
+    for wrong in [-90 * DAY, 400 * DAY] {
+        let (world, cache) = restarted_with_clock(wrong).await;
+        let mut watch = ClockWatch::new(cache.shared.clock.now());
+        world.pass(3600);
+        // It is used while the clock is wrong.
+        read_all(&world, &cache, "/b", BLOCK).await;
+        world.set_clock_back(wrong);
+        AgedRemoval(&cache).remove_cold(5 * DAY, &mut watch).await;
+        world.pass(DAY + 1);
+        AgedRemoval(&cache).remove_cold(5 * DAY, &mut watch).await;
+        assert_eq!(stored(&world, &["/a", "/b"]), [true; 2], "{wrong}");
+        world.pass(4 * DAY - 3600);
+        AgedRemoval(&cache).remove_cold(5 * DAY, &mut watch).await;
+        assert_eq!(stored(&world, &["/a", "/b"]), [false, true], "{wrong}");
+        world.pass(3600);
+        AgedRemoval(&cache).remove_cold(5 * DAY, &mut watch).await;
+        assert_eq!(stored(&world, &["/a", "/b"]), [false; 2], "{wrong}");
+        world.check_usage(&cache);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_wrong_for_a_while_removes_no_cold_file() {
+    let (world, cache) = restarted_with_clock(0).await;
+    let mut watch = ClockWatch::new(cache.shared.clock.now());
+    world.set_clock_back(-400 * DAY);
+    for _ in 0..20 {
+        AgedRemoval(&cache).remove_cold(5 * DAY, &mut watch).await;
+        world.pass(3600);
+    }
+    world.set_clock_back(400 * DAY);
+    AgedRemoval(&cache).remove_cold(5 * DAY, &mut watch).await;
+    assert_eq!(stored(&world, &["/a", "/b"]), [true; 2]);
+    // Time that has certainly passed counts also while the clock is not believed.
+    for days in 1..=4 {
+        world.set_clock_back(100);
+        AgedRemoval(&cache).remove_cold(5 * DAY, &mut watch).await;
+        world.pass(DAY);
+        assert_eq!(stored(&world, &["/a", "/b"]), [true; 2], "{days}");
+    }
+    world.pass(DAY);
+    world.set_clock_back(100);
+    AgedRemoval(&cache).remove_cold(5 * DAY, &mut watch).await;
+    assert_eq!(stored(&world, &["/a", "/b"]), [false; 2]);
+}
+
+/// A clock that was ahead when a file was used keeps it for the time of one process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_use_in_the_future_keeps_no_file_forever() {
+    let (world, cache) = restarted_with_clock(400 * DAY).await;
+    read_all(&world, &cache, "/a", BLOCK).await;
+    drop(cache);
+    let world = world.restarted(None);
+    world.set_clock_back(400 * DAY);
+    let cache = world.start(settings());
+    world.until(|| cache.status().is_known).await;
+    world.pass(DAY);
+    remove_cold(&cache, DAY).await;
+    assert_eq!(stored(&world, &["/a", "/b"]), [true, false]);
+    world.pass(1);
+    remove_cold(&cache, DAY).await;
+    assert_eq!(stored(&world, &["/a", "/b"]), [false; 2]);
+}
+
+/// A file that could not be removed is the next one to go, but not because it is old.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_state_of_a_file_decides_whether_it_is_cold() {
+    let (world, cache) = restarted_with_clock(0).await;
+    world.disk.fail("remove", Errno::IO);
+    assert_eq!(cache.evict(&path("/a"), || true).await.failed, 1);
+    world.pass_time();
+    remove_cold(&cache, DAY).await;
+    assert_eq!(stored(&world, &["/a", "/b"]), [true; 2]);
+    world.disk.fail("open", Errno::IO);
+    world.pass(DAY);
+    for expected in [1, 0] {
+        remove_cold(&cache, DAY - 20).await;
+        assert_eq!(cache.files(), expected, "one state could not be read");
+    }
 }
 
 /// A round of removals for room passes over pinned files. When their pin ends meanwhile, another removal may take them.
@@ -131,10 +239,10 @@ async fn a_file_whose_pin_ends_during_a_round_is_not_forgotten() {
     });
     world.until(|| cache.files() < 35).await;
     assert!(cache.pins()[0].is_kept);
-    world.set_clock_back(-10);
+    world.pass(10);
     let cold = tokio::spawn({
         let cache = cache.clone();
-        async move { AgedRemoval(&cache).remove_cold(-10).await }
+        async move { remove_cold(&cache, -10).await }
     });
     world.until(|| cache.files() == 0).await;
     world.disk.set_hanging(false);
@@ -149,11 +257,12 @@ async fn a_file_whose_pin_ends_during_a_round_is_not_forgotten() {
 async fn more_files_than_are_looked_at_together_are_cold() {
     let world = World::new();
     let cache = world.start(settings());
+    let used = |time_of_day| FileUse::recorded(time_of_day, cache.shared.clock.now());
     for number in 0..1100 {
-        cache.shared.index.found(&super::key(&format!("/{number}")), 1, i64::from(number % 2) * DAY);
+        cache.shared.index.found(&super::key(&format!("/{number}")), 1, used(i64::from(number % 2) * DAY));
     }
     // They are not on disk, so they only leave the index.
-    AgedRemoval(&cache).remove_cold(cache.shared.now() - 5).await;
+    remove_cold(&cache, cache.shared.now() - 5).await;
     assert_eq!(cache.files(), 550);
 }
 
@@ -170,7 +279,7 @@ async fn cached_files_keep_their_share_of_a_disk_that_others_fill() {
     // The disk has 1,048 blocks.
     let wrong = limits([10, 20, 601, 600, 800]);
     let disk = Arc::new(world.disk.clone());
-    let clock = (tokio::runtime::Handle::current(), Arc::new(|| 0_i64) as crate::CacheClock);
+    let clock = (tokio::runtime::Handle::current(), crate::CacheClock::new(|| 0, || 0));
     let started = DiskCache::<super::TestOrigin>::start(disk, &wrong, clock);
     assert!(matches!(started, Err(CacheStartError::Limits)), "max is more than low");
     let cache = world.start(limits([10, 20, 40, 600, 800]));

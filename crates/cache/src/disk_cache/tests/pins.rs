@@ -1,9 +1,9 @@
 //! Tests of pins: the files that they keep, their limit, and their end.
 
+use super::aged::remove_cold;
 use super::room::read_all;
 use super::world::{BLOCK, TestCache, World, settings};
 use super::{key, path};
-use crate::disk_cache::aged_removal::AgedRemoval;
 use crate::disk_cache::{CachePinFailure, DirectoryQuota};
 use crate::{DiskCacheSettings, FileEviction};
 use rustix::io::Errno;
@@ -52,7 +52,7 @@ async fn pinned_files_stay_until_the_end_of_their_pin() {
         store(&world, &cache, name, 3).await;
     }
     scan(&world, &cache, 0).await;
-    AgedRemoval(&cache).remove_cold(-10).await;
+    remove_cold(&cache, -10).await;
     assert_eq!(cache.bytes(), 6 * BLOCK, "all other files have gone");
     assert!(is_stored(&world, "/d/f") && is_stored(&world, "/d/g"));
     assert_eq!(cache.evict_file(&key("/d/f"), true).await, FileEviction::Pinned);
@@ -68,10 +68,10 @@ async fn pinned_files_stay_until_the_end_of_their_pin() {
     let world = world.restarted(Some(3));
     let cache = started(&world, settings).await;
     scan(&world, &cache, 1).await;
-    AgedRemoval(&cache).remove_cold(-10).await;
+    remove_cold(&cache, -10).await;
     // A removed file may come back.
     assert!(is_stored(&world, "/d/f") && cache.bytes() <= 6 * BLOCK, "{}", cache.bytes());
-    world.set_clock_back(-DAY - 10);
+    world.pass(DAY + 10);
     assert_eq!(cache.pins(), []);
     cache.make_room().await;
     // The quota removes it, here or in the background.

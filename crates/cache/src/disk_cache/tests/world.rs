@@ -42,6 +42,7 @@ type OriginFiles = HashMap<String, (OriginVersion, Bytes)>;
 pub(super) struct World {
     pub(super) disk: MemoryDisk,
     clock: Arc<AtomicI64>,
+    uptime: Arc<AtomicI64>,
     files: Arc<Mutex<OriginFiles>>,
     fetched: Arc<AtomicU64>,
     waiting: Arc<AtomicU64>,
@@ -127,6 +128,7 @@ impl World {
         Self {
             disk: MemoryDisk::default(),
             clock: Arc::new(AtomicI64::new(1_000_000)),
+            uptime: Arc::default(),
             files: Arc::default(),
             fetched: Arc::default(),
             waiting: Arc::default(),
@@ -145,8 +147,9 @@ impl World {
     }
 
     pub(super) fn start(&self, settings: DiskCacheSettings) -> TestCache {
-        let clock = self.clock.clone();
-        let clock: CacheClock = Arc::new(move || clock.load(Ordering::Acquire));
+        let (clock, uptime) = (self.clock.clone(), self.uptime.clone());
+        let clock =
+            CacheClock::new(move || clock.load(Ordering::Acquire), move || uptime.load(Ordering::Acquire));
         DiskCache::start(Arc::new(self.disk.clone()), &settings, (Handle::current(), clock)).unwrap()
     }
 
@@ -167,7 +170,13 @@ impl World {
 
     /// Lets so much time pass that the last changes are recognisable.
     pub(super) fn pass_time(&self) {
-        self.clock.fetch_add(VERSION_AGE_MIN + 1, Ordering::AcqRel);
+        self.pass(VERSION_AGE_MIN + 1);
+    }
+
+    /// Lets this number of seconds pass.
+    pub(super) fn pass(&self, seconds: i64) {
+        self.uptime.fetch_add(seconds, Ordering::AcqRel);
+        self.clock.fetch_add(seconds, Ordering::AcqRel);
     }
 
     /// Sets the clock back by this number of seconds.
