@@ -21,7 +21,7 @@ const PINNED_SHARE: u64 = 2;
 pub enum CachePinFailure {
     /// There are too many pins.
     #[error(
-        "there are too many pins ({CACHE_PINS_MAX} at most); unpin a path, or pin a directory above several"
+        "there are too many pins ({CACHE_PINS_MAX} at most, also of those that ended within a day); unpin a path, or pin a directory above several"
     )]
     TooMany,
     /// Pinned files would have more than half of the cache.
@@ -178,8 +178,7 @@ impl CacheShared {
         let _changing = self.pins.changing.lock().await;
         let before = self.pins.lock().clone();
         let now = self.now();
-        let after: Vec<CachePin> =
-            before.iter().filter(|pin| pin.holds(now) && pin.path != path).cloned().collect();
+        let after: Vec<CachePin> = before.iter().filter(|pin| pin.path != path).cloned().collect();
         let was_pinned = before.iter().any(|pin| pin.holds(now) && pin.path == path);
         self.replace_pins(&before, after).await?;
         Ok(was_pinned)

@@ -16,6 +16,8 @@ const PATHS_BYTES_MAX: usize = 32 * 1024;
 
 /// Maximum size of the file: each byte of a path has at most four characters.
 const FILE_BYTES_MAX: u64 = (4 * PATHS_BYTES_MAX + 64 * (CACHE_PINS_MAX + 2)) as u64;
+/// Seconds after its end in which a pin is not dropped from the file.
+const ENDED_KEPT: i64 = 86_400;
 /// The first line.
 const HEAD: &str = "scalla cache pins 1";
 
@@ -44,20 +46,28 @@ impl CachePin {
     }
 }
 
-/// Adds or renews a pin, and drops those that have ended. The order is that of the first orders. Returns whether there
-/// was room for it.
+/// Adds or renews a pin. The order is that of the first orders. Returns whether there was room for it.
+///
+/// Pins that have ended stay, because the clock can be wrong, until there is no room. Then those that ended first are
+/// dropped, unless that is less than a day ago.
 pub(crate) fn add(pins: &mut Vec<CachePin>, pin: CachePin, now: i64) -> bool {
-    pins.retain(|pin| pin.holds(now));
-    if let Some(known) = pins.iter_mut().find(|known| known.path == pin.path) {
+    if let Some(known) = pins.iter_mut().find(|known| known.path == pin.path && known.holds(now)) {
         known.expires = pin.expires;
         return true;
     }
-    let bytes: usize = pins.iter().chain([&pin]).map(|pin| pin.path.as_bytes().len()).sum();
-    let has_room = pins.len() < CACHE_PINS_MAX && bytes <= PATHS_BYTES_MAX;
-    if has_room {
-        pins.push(pin);
+    let mut after: Vec<CachePin> = pins.iter().filter(|known| known.path != pin.path).cloned().collect();
+    after.push(pin);
+    let has_room = |pins: &[CachePin]| {
+        let bytes: usize = pins.iter().map(|pin| pin.path.as_bytes().len()).sum();
+        pins.len() <= CACHE_PINS_MAX && bytes <= PATHS_BYTES_MAX
+    };
+    while !has_room(&after) {
+        let ended = after.iter().enumerate().filter(|(_, pin)| now.saturating_sub(pin.expires) >= ENDED_KEPT);
+        let Some((at, _)) = ended.min_by_key(|(_, pin)| pin.expires) else { return false };
+        after.remove(at);
     }
-    has_room
+    *pins = after;
+    true
 }
 
 fn path() -> io::Result<LogicalPath> {
@@ -183,13 +193,20 @@ mod tests {
     fn a_pin_is_renewed_at_its_place_and_the_number_is_limited() {
         let mut pins = vec![pin("/old", 1, 100), pin("/a", 2, 200), pin("/b", 3, 300)];
         assert!(add(&mut pins, pin("/a", 150, 900), 150));
-        assert_eq!(pins, [pin("/a", 2, 900), pin("/b", 3, 300)]);
+        assert_eq!(pins, [pin("/old", 1, 100), pin("/a", 2, 900), pin("/b", 3, 300)]);
+        assert!(add(&mut pins, pin("/old", 160, 910), 160));
+        assert_eq!(pins, [pin("/a", 2, 900), pin("/b", 3, 300), pin("/old", 160, 910)], "a new one");
         for number in pins.len()..CACHE_PINS_MAX {
             assert!(add(&mut pins, pin(&format!("/{number}"), 160, 1000), 160));
         }
         assert!(!add(&mut pins, pin("/more", 160, 1000), 160) && pins.len() == CACHE_PINS_MAX);
         assert!(add(&mut pins, pin("/b", 170, 1000), 170), "a known one");
-        assert!(add(&mut pins, pin("/more", 950, 2000), 950), "one has ended");
+        assert!(!add(&mut pins, pin("/more", 950, 2000), 950), "two have ended just now");
+        // The clock can be wrong, so no more than needed are dropped, and none that has just ended.
+        assert!(!add(&mut pins, pin("/more", 950, 2000), 900 + ENDED_KEPT - 1));
+        assert!(add(&mut pins, pin("/more", 950, 2000), 910 + ENDED_KEPT));
+        let has = |name: &str| pins.iter().any(|pin| pin.path.text() == name);
+        assert!(!has("/a") && has("/old") && has("/more"));
         let mut long = vec![pin(&format!("/{}", "x".repeat(PATHS_BYTES_MAX / 16 - 1)), 1, 10)];
         for number in 10..25 {
             let name = format!("/{number}{}", "x".repeat(PATHS_BYTES_MAX / 16 - 3));

@@ -106,6 +106,31 @@ async fn a_pin_is_renewed_and_ended() {
     assert_eq!(cache.pins().len(), 1);
 }
 
+/// Orders at a moment when the clock is wrong do not end the other pins for good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_at_a_wrong_time_leave_other_pins() {
+    let world = World::new();
+    let cache = started(&world, limited(40)).await;
+    let expires = cache.shared.now() + DAY;
+    for name in ["/a", "/b", "/c"] {
+        cache.pin(&path(name), expires).await.unwrap();
+    }
+    world.set_clock_back(-400 * DAY);
+    assert_eq!(cache.pins(), []);
+    cache.pin(&path("/d"), expires + 400 * DAY).await.unwrap();
+    assert!(!cache.unpin(&path("/a")).await.unwrap(), "it seems to have ended");
+    world.set_clock_back(400 * DAY);
+    let names = |cache: &TestCache| {
+        cache.pins().iter().map(|status| status.pin.path.text().into_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&cache), ["/b", "/c", "/d"]);
+    store(&world, &cache, "/b", 2).await;
+    assert_eq!(cache.pins()[0].bytes, 2 * BLOCK, "its bytes are still counted");
+    drop(cache);
+    let cache = started(&world.restarted(None), limited(40)).await;
+    assert_eq!(names(&cache), ["/b", "/c", "/d"]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pinned_files_have_at_most_half_of_the_cache() {
     let world = World::new();
