@@ -32,13 +32,13 @@ pub(crate) fn start(
     let Some(key) = path.as_ref().and_then(CacheKey::new) else {
         return Started::Done(not_cached(command, None));
     };
-    let later = reply.defer();
+    let (later, owner) = (reply.defer(), reply.owner());
     files.runtime().spawn(async move {
         let result = match command {
-            CachedFileCommand::IsCached if cache.is_cached(&key).await => FileEviction::Removed,
+            CachedFileCommand::IsCached if cache.is_cached(&key, owner).await => FileEviction::Removed,
             CachedFileCommand::IsCached => FileEviction::NotCached,
-            CachedFileCommand::Evict => cache.evict_file(&key, false).await,
-            CachedFileCommand::EvictOpen => cache.evict_file(&key, true).await,
+            CachedFileCommand::Evict => cache.evict_file(&key, false, owner).await,
+            CachedFileCommand::EvictOpen => cache.evict_file(&key, true, owner).await,
         };
         later.send(match result {
             FileEviction::Removed => Answer::Value(Value::Text(Vec::new())),

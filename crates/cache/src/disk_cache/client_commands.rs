@@ -4,6 +4,7 @@ use super::cached_file::CachedFile;
 use super::{CacheOrigin, DiskCache};
 use crate::store::DecodedState;
 use crate::{CacheKey, store};
+use base::Owner;
 use std::sync::Arc;
 
 /// The result of the removal of a file from the cache.
@@ -26,6 +27,7 @@ pub(super) async fn evict<O: CacheOrigin>(
     cache: &Arc<DiskCache<O>>,
     key: &CacheKey,
     with_open: bool,
+    owner: Owner,
 ) -> FileEviction {
     if cache.shared.is_pinned(key) {
         return FileEviction::Pinned;
@@ -39,7 +41,7 @@ pub(super) async fn evict<O: CacheOrigin>(
             false => slot.lock_closed(),
         };
         match locked {
-            Some(mut open) => evict_locked(&cache, &key, open.take()).await,
+            Some(mut open) => evict_locked(&cache, &key, open.take(), owner).await,
             None => FileEviction::InUse,
         }
     });
@@ -51,17 +53,18 @@ async fn evict_locked<O: CacheOrigin>(
     cache: &DiskCache<O>,
     key: &CacheKey,
     open: Option<Arc<CachedFile<O>>>,
+    owner: Owner,
 ) -> FileEviction {
     let result = if let Some(file) = open {
         let had_bytes = file.stored_bytes() > 0;
-        match (cache.retire(&file, true).await, had_bytes) {
+        match (cache.retire(&file, true, owner).await, had_bytes) {
             (false, _) => FileEviction::Failed,
             (true, true) => FileEviction::Removed,
             (true, false) => FileEviction::NotCached,
         }
     } else {
         let bytes = cache.shared.index.remove(key);
-        match cache.remove_stored(key).await {
+        match cache.remove_stored(key, owner).await {
             Some(true) => FileEviction::Removed,
             Some(false) => FileEviction::NotCached,
             None => {
@@ -71,13 +74,13 @@ async fn evict_locked<O: CacheOrigin>(
         }
     };
     if result == FileEviction::Removed {
-        cache.remove_empty_directories(key).await;
+        cache.remove_empty_directories(key, owner).await;
     }
     result
 }
 
 /// Reports whether all of a file is stored, without a look at the origin.
-pub(super) async fn is_cached<O: CacheOrigin>(cache: &DiskCache<O>, key: &CacheKey) -> bool {
+pub(super) async fn is_cached<O: CacheOrigin>(cache: &DiskCache<O>, key: &CacheKey, owner: Owner) -> bool {
     let slot = cache.table.slot(key);
     let open = slot.try_lock().ok().and_then(|open| open.clone());
     drop(slot);
@@ -91,5 +94,5 @@ pub(super) async fn is_cached<O: CacheOrigin>(cache: &DiskCache<O>, key: &CacheK
         }
         _ => false,
     };
-    cache.shared.on_disk(is_complete).await.unwrap_or(false)
+    cache.shared.on_disk_for(owner, is_complete).await.unwrap_or(false)
 }

@@ -217,7 +217,7 @@ impl<O: CacheOrigin> DiskCache<O> {
                 }
                 let old = file.clone();
                 *open = None;
-                cache.retire(&old, false).await;
+                cache.retire(&old, false, Owner::SERVER).await;
             }
             let file = cache.open_file(&key, version).await?;
             *open = Some(file.clone());
@@ -253,11 +253,11 @@ impl<O: CacheOrigin> DiskCache<O> {
 
     /// Ends all storing of a file and removes its stored blocks. The caller has its slot. Returns whether they were
     /// removed.
-    async fn retire(&self, file: &Arc<CachedFile<O>>, is_suspect: bool) -> bool {
+    async fn retire(&self, file: &Arc<CachedFile<O>>, is_suspect: bool, owner: Owner) -> bool {
         file.retire(is_suspect);
         self.shared.index.remove(&file.key);
         let store = file.store.clone();
-        match self.shared.on_disk(move || store.remove()).await {
+        match self.shared.on_disk_for(owner, move || store.remove()).await {
             Some(Ok(_)) => return true,
             Some(Err(error)) => self.shared.note_disk_failure(&file.key, &error),
             None => {}
@@ -294,29 +294,29 @@ impl<O: CacheOrigin> DiskCache<O> {
         let slot = self.table.slot(key);
         let mut open = slot.lock().await;
         if let Some(file) = open.take() {
-            self.retire(&file, is_suspect).await;
+            self.retire(&file, is_suspect, Owner::SERVER).await;
         } else {
             let bytes = self.shared.index.remove(key);
-            match self.remove_stored(key).await {
+            match self.remove_stored(key, Owner::SERVER).await {
                 Some(true) => {}
                 Some(false) => return,
                 None => return self.shared.index.put_again(key, bytes, self.shared.clock.now()),
             }
         }
-        self.remove_empty_directories(key).await;
+        self.remove_empty_directories(key, Owner::SERVER).await;
     }
 
     /// Removes the directories of a file that has gone, as far as they are empty.
-    async fn remove_empty_directories(&self, key: &CacheKey) {
+    async fn remove_empty_directories(&self, key: &CacheKey, owner: Owner) {
         let (context, of) = (self.shared.context.clone(), key.clone());
-        self.shared.on_disk(move || context.remove_empty_directories(&of)).await;
+        self.shared.on_disk_for(owner, move || context.remove_empty_directories(&of)).await;
     }
 
     /// Removes the files of a key that is not open. The caller has its slot. Returns whether there were any; `None` if
     /// they could not be removed.
-    async fn remove_stored(&self, key: &CacheKey) -> Option<bool> {
+    async fn remove_stored(&self, key: &CacheKey, owner: Owner) -> Option<bool> {
         let (context, of) = (self.shared.context.clone(), key.clone());
-        self.note_removed(key, self.shared.on_disk(move || context.remove(&of)).await?)
+        self.note_removed(key, self.shared.on_disk_for(owner, move || context.remove(&of)).await?)
     }
 
     /// Takes the result of a removal. Returns whether there were files; `None` if they could not be removed.
@@ -442,10 +442,10 @@ impl<O: CacheOrigin> DiskCache<O> {
             return;
         };
         let bytes = self.shared.index.remove(key);
-        match self.remove_stored(key).await {
+        match self.remove_stored(key, Owner::SERVER).await {
             Some(true) => {
                 result.removed += 1;
-                self.remove_empty_directories(key).await;
+                self.remove_empty_directories(key, Owner::SERVER).await;
             }
             Some(false) => {}
             None => {
@@ -455,15 +455,15 @@ impl<O: CacheOrigin> DiskCache<O> {
         }
     }
 
-    /// Removes what is stored of a file, for a client. With `with_open`, also if clients have it open: these read from the
+    /// Removes what is stored of a file, for a client of this session. With `with_open`, also if clients have it open: these read from the
     /// origin then, and compare the version before each read.
-    pub async fn evict_file(self: &Arc<Self>, key: &CacheKey, with_open: bool) -> FileEviction {
-        client_commands::evict(self, key, with_open).await
+    pub async fn evict_file(self: &Arc<Self>, key: &CacheKey, with_open: bool, owner: Owner) -> FileEviction {
+        client_commands::evict(self, key, with_open, owner).await
     }
 
-    /// Reports whether all of a file is stored, without a look at the origin.
-    pub async fn is_cached(&self, key: &CacheKey) -> bool {
-        client_commands::is_cached(self, key).await
+    /// Reports to a client of this session whether all of a file is stored, without a look at the origin.
+    pub async fn is_cached(&self, key: &CacheKey, owner: Owner) -> bool {
+        client_commands::is_cached(self, key, owner).await
     }
 
     /// Pins a file or directory until a time, in seconds since the epoch. It is durable afterwards. Returns its stored

@@ -5,7 +5,7 @@ use super::clock::FileUse;
 use super::{CacheOrigin, DiskCache};
 use crate::CacheKey;
 use crate::store::{DEPTH_MAX, look};
-use base::LogicalPath;
+use base::{LogicalPath, Owner};
 use std::sync::{Arc, Weak};
 
 impl<O: CacheOrigin> DiskCache<O> {
@@ -44,7 +44,7 @@ impl<O: CacheOrigin> DiskCache<O> {
         let (context, of) = (self.shared.context.clone(), key.clone());
         let has_state = move || !matches!(context.load(&of), Ok(None));
         if open.is_none() && self.shared.on_disk(has_state).await == Some(false) {
-            self.remove_stored(key).await;
+            self.remove_stored(key, Owner::SERVER).await;
         }
     }
 }

@@ -186,16 +186,26 @@ impl CacheShared {
             && self.logged.compare_exchange(last, now, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Runs a job that is not a read. `None` if it could not be run.
+    /// Runs a job of the server that is not a read. `None` if it could not be run.
     pub(super) async fn on_disk<T: Send + 'static>(
         &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        self.on_disk_for(Owner::SERVER, job).await
+    }
+
+    /// Runs a job of this owner that is not a read. Owners take turns, and each has a share of the threads. `None` if
+    /// the job could not be run.
+    pub(super) async fn on_disk_for<T: Send + 'static>(
+        &self,
+        owner: Owner,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         let (done, result) = oneshot::channel();
         let job = move || {
             done.send(job()).ok();
         };
-        self.writes.run_surely(Owner::SERVER, Box::new(job));
+        self.writes.run_surely(owner, Box::new(job));
         result.await.ok()
     }
 }

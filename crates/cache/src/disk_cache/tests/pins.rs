@@ -6,6 +6,7 @@ use super::world::{BLOCK, TestCache, World, settings};
 use super::{key, path};
 use crate::disk_cache::{CachePinFailure, DirectoryQuota};
 use crate::{DiskCacheSettings, FileEviction};
+use base::Owner;
 use rustix::io::Errno;
 
 const DAY: i64 = 86_400;
@@ -55,7 +56,7 @@ async fn pinned_files_stay_until_the_end_of_their_pin() {
     remove_cold(&cache, -10).await;
     assert_eq!(cache.bytes(), 6 * BLOCK, "all other files have gone");
     assert!(is_stored(&world, "/d/f") && is_stored(&world, "/d/g"));
-    assert_eq!(cache.evict_file(&key("/d/f"), true).await, FileEviction::Pinned);
+    assert_eq!(cache.evict_file(&key("/d/f"), true, Owner(7)).await, FileEviction::Pinned);
     let evicted = cache.evict(&path("/"), || true).await;
     assert_eq!((evicted.removed, evicted.pinned), (0, 2));
     let pins = cache.pins();
@@ -90,7 +91,7 @@ async fn a_pin_is_renewed_and_ended() {
     store(&world, &cache, "/f", 2).await;
     assert_eq!(cache.pins()[0].bytes, 2 * BLOCK);
     assert!(cache.unpin(&path("/f/")).await.unwrap() && !cache.unpin(&path("/f")).await.unwrap());
-    assert_eq!(cache.evict_file(&key("/f"), false).await, FileEviction::Removed);
+    assert_eq!(cache.evict_file(&key("/f"), false, Owner(7)).await, FileEviction::Removed);
     assert!(matches!(cache.pin(&path("/f.cinfo"), now + 5).await, Err(CachePinFailure::Name)));
     assert!(matches!(cache.pin(&path("/.scalla-cache"), now + 5).await, Err(CachePinFailure::Name)));
     // A pin that cannot be stored is none, and one that is to end stays.
