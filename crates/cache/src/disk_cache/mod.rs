@@ -144,7 +144,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             (settings.prefetch_bytes, settings.patience),
             clock,
         ));
-        shared.take_pins(load_pins(&shared));
+        shared.take_pins(load_pins(&shared.context)?);
         shared.set_room(settings.limits.room(usage, 0));
         shared.total.store(usage.0, Ordering::Relaxed);
         let cache = Arc::new(Self {
@@ -520,14 +520,21 @@ impl<O: CacheOrigin> DiskCache<O> {
     }
 }
 
-/// Returns the pins of an earlier process. Damaged ones are an error in the log, because they would stop all readers
-/// otherwise.
-fn load_pins(shared: &CacheShared) -> Vec<CachePin> {
-    let pins = shared.context.load_pins();
-    if let Err(error) = &pins {
-        tracing::error!("the pins of the cache are lost: {error}; repeat the orders of scalla cache pin");
+/// Returns the pins of an earlier process. A damaged file is set aside, because it would stop all readers otherwise. An
+/// error of the disk stops the start, because the pins may be there.
+fn load_pins(context: &StoreContext) -> Result<Vec<CachePin>, CacheStartError> {
+    match context.load_pins() {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            let aside = context.set_pins_aside().map_err(CacheStartError::Pins)?;
+            tracing::error!(
+                "the pins of the cache are lost, because their file was damaged; it is now {}; \
+                 repeat the orders of scalla cache pin",
+                aside.shown()
+            );
+            Ok(Vec::new())
+        }
+        other => other.map_err(CacheStartError::Pins),
     }
-    pins.unwrap_or_default()
 }
 
 fn own_path(name: &str) -> Result<LogicalPath, CacheStartError> {

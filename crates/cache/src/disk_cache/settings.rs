@@ -186,6 +186,9 @@ pub enum CacheStartError {
         "the limits of the cache are not in order on this file system: base < nominal < max < low < high"
     )]
     Limits,
+    /// The pins cannot be read. Without them, files would be removed that are to stay.
+    #[error("the pins of the cache cannot be read ({0}); see .scalla-cache/pins in its directory")]
+    Pins(io::Error),
     /// An error of the disk.
     #[error(transparent)]
     Disk(#[from] io::Error),

@@ -18,6 +18,10 @@ const PATHS_BYTES_MAX: usize = 32 * 1024;
 const FILE_BYTES_MAX: u64 = (4 * PATHS_BYTES_MAX + 64 * (CACHE_PINS_MAX + 2)) as u64;
 /// Seconds after its end in which a pin is not dropped from the file.
 const ENDED_KEPT: i64 = 86_400;
+/// The error of a damaged file.
+const DAMAGED: &str = "the file .scalla-cache/pins is damaged; the next start of a server sets it aside, and pins are ordered anew";
+/// Maximum number of damaged files that are kept.
+const DAMAGED_MAX: u32 = 100;
 /// The first line.
 const HEAD: &str = "scalla cache pins 1";
 
@@ -112,7 +116,7 @@ impl StoreContext {
     /// # Errors
     /// Errors of the disk, and `InvalidData` for a damaged file.
     pub(crate) fn load_pins(&self) -> io::Result<Vec<CachePin>> {
-        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the file with the pins is damaged");
+        let damaged = || io::Error::new(io::ErrorKind::InvalidData, DAMAGED);
         let file = match found(self.disk.open(&path()?)) {
             Ok(None) => return Ok(Vec::new()),
             Ok(Some(file)) => file,
@@ -124,6 +128,23 @@ impl StoreContext {
         let mut content = vec![0; length];
         let read = file.read_at(0, &mut content)?;
         decode(content.get(..read).unwrap_or_default()).ok_or_else(damaged)
+    }
+
+    /// Renames a damaged file, so that it can be looked at. Returns its new name.
+    ///
+    /// # Errors
+    /// Errors of the disk.
+    pub(crate) fn set_pins_aside(&self) -> io::Result<LogicalPath> {
+        for number in 1..=DAMAGED_MAX {
+            let aside = LogicalPath::parse(format!("{OWN_DIRECTORY}/pins.damaged-{number}").as_bytes())
+                .map_err(|_| io::ErrorKind::InvalidFilename)?;
+            if matches!(found(self.disk.open(&aside)), Ok(None)) {
+                self.disk.rename(&path()?, &aside)?;
+                self.sync_names(&aside.parent().unwrap_or_else(LogicalPath::root))?;
+                return Ok(aside);
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
     }
 
     /// Replaces the pins. They are durable afterwards.

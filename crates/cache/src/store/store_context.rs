@@ -191,7 +191,7 @@ impl StoreContext {
     }
 
     /// Makes the names in a directory durable. It may have been removed because it is empty.
-    fn sync_names(&self, directory: &LogicalPath) -> io::Result<()> {
+    pub(super) fn sync_names(&self, directory: &LogicalPath) -> io::Result<()> {
         let before = self.unsynced().directories.get(directory).copied();
         let mut nearest = directory.clone();
         loop {

@@ -4,7 +4,7 @@ use super::aged::remove_cold;
 use super::room::read_all;
 use super::world::{BLOCK, TestCache, World, settings};
 use super::{key, path};
-use crate::disk_cache::{CachePinFailure, DirectoryQuota};
+use crate::disk_cache::{CachePinFailure, CacheStartError, DirectoryQuota};
 use crate::{DiskCacheSettings, FileEviction};
 use base::Owner;
 use rustix::io::Errno;
@@ -176,12 +176,45 @@ async fn all_pins_hold_until_the_disk_was_looked_through() {
     world.until(|| cache.status().is_known).await;
     scan(&world, &cache, 0).await;
     assert!(is_stored(&world, "/a/1"));
-    // A damaged file with the pins is no reason not to start.
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pins_that_cannot_be_read_stop_the_start() {
+    let world = World::new();
+    let cache = started(&world, limited(40)).await;
+    let expires = cache.shared.now() + DAY;
+    cache.pin(&path("/a"), expires).await.unwrap();
     drop(cache);
     let world = world.restarted(None);
-    world.disk.flip(&path("/.scalla-cache/pins"), 5);
+    world.disk.fail("read", Errno::IO);
+    let refused = world.try_start(limited(40)).err().unwrap();
+    assert!(matches!(refused, CacheStartError::Pins(_)), "{refused}");
+    assert!(refused.to_string().contains(".scalla-cache/pins"), "{refused}");
+    let world = world.restarted(None);
     let cache = started(&world, limited(40)).await;
-    assert_eq!(cache.pins(), []);
-    cache.pin(&path("/a"), expires).await.unwrap();
-    assert_eq!(cache.pins().len(), 1);
+    cache.pin(&path("/b"), expires).await.unwrap();
+    assert_eq!(cache.pins().len(), 2);
+}
+
+/// They would stop all readers otherwise.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damaged_pins_are_set_aside() {
+    let mut world = World::new();
+    for number in 1..3 {
+        let cache = started(&world, limited(40)).await;
+        let expires = cache.shared.now() + DAY;
+        assert_eq!(cache.pins(), []);
+        cache.pin(&path("/a"), expires).await.unwrap();
+        assert_eq!(cache.pins().len(), 1);
+        drop(cache);
+        world = world.restarted(None);
+        world.disk.flip(&path("/.scalla-cache/pins"), 5);
+        let content = world.disk.get(&path("/.scalla-cache/pins"));
+        drop(started(&world, limited(40)).await);
+        // A power cut does not bring it back.
+        world = world.restarted(Some(number));
+        assert_eq!(world.disk.get(&path("/.scalla-cache/pins")), None);
+        let aside = path(&format!("/.scalla-cache/pins.damaged-{number}"));
+        assert_eq!(world.disk.get(&aside), content, "it can be looked at");
+    }
 }

@@ -1,8 +1,8 @@
 //! A disk, a clock and origins for tests of the cache.
 
 use crate::disk_cache::{
-    CacheClock, CacheLimits, CacheOrigin, CacheReadError, CacheReader, DiskCache, DiskCacheSettings,
-    DiskShare,
+    CacheClock, CacheLimits, CacheOrigin, CacheReadError, CacheReader, CacheStartError, DiskCache,
+    DiskCacheSettings, DiskShare,
 };
 use crate::store::memory_disk::MemoryDisk;
 use crate::{CacheKey, OriginVersion, VERSION_AGE_MIN};
@@ -147,10 +147,14 @@ impl World {
     }
 
     pub(super) fn start(&self, settings: DiskCacheSettings) -> TestCache {
+        self.try_start(settings).unwrap()
+    }
+
+    pub(super) fn try_start(&self, settings: DiskCacheSettings) -> Result<TestCache, CacheStartError> {
         let (clock, uptime) = (self.clock.clone(), self.uptime.clone());
         let clock =
             CacheClock::new(move || clock.load(Ordering::Acquire), move || uptime.load(Ordering::Acquire));
-        DiskCache::start(Arc::new(self.disk.clone()), &settings, (Handle::current(), clock)).unwrap()
+        DiskCache::start(Arc::new(self.disk.clone()), &settings, (Handle::current(), clock))
     }
 
     pub(super) fn draw(&self, end: u64) -> u64 {
