@@ -1,7 +1,8 @@
 //! Files that stay in the cache because an administrator has pinned them or a directory above them.
 //!
-//! Pinned files have at most half of the cache: a pin for more is refused, and when pinned directories grow beyond that,
-//! the latest pins have no effect on removals for room, quotas and age. Pins do not keep files that have changed at the origin.
+//! Pinned files have at most half of the cache: a pin for more is refused. When pinned directories grow beyond that, pins
+//! are taken in the order of their first orders, and each one that would pass the half has no effect on removals for room,
+//! quotas and age. Pins do not keep files that have changed at the origin.
 
 use super::shared::CacheShared;
 use crate::store::{CachePin, add_pin};
@@ -82,6 +83,32 @@ impl PinnedPaths {
     }
 }
 
+/// Paths of pins with the bytes of their files. Of paths within each other, it has the highest one.
+#[derive(Default)]
+struct CountedPins(Vec<(LogicalPath, u64)>);
+
+impl CountedPins {
+    /// Returns the number of bytes that a path adds.
+    fn added(&self, path: &LogicalPath, bytes: u64) -> u64 {
+        if self.0.iter().any(|(counted, _)| path.is_within(counted)) {
+            return 0;
+        }
+        let below = self.0.iter().filter(|(counted, _)| counted.is_within(path));
+        below.fold(bytes, |left, (_, bytes)| left.saturating_sub(*bytes))
+    }
+
+    fn add(&mut self, path: &LogicalPath, bytes: u64) {
+        if !self.0.iter().any(|(counted, _)| path.is_within(counted)) {
+            self.0.retain(|(counted, _)| !counted.is_within(path));
+            self.0.push((path.clone(), bytes));
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+    }
+}
+
 impl CachePins {
     fn lock(&self) -> MutexGuard<'_, Vec<CachePin>> {
         self.pins.lock().unwrap_or_else(PoisonError::into_inner)
@@ -106,12 +133,14 @@ impl CacheShared {
 
     /// Returns the pins that hold. The earlier ones have precedence.
     pub(super) fn pin_status(&self) -> Vec<CachePinStatus> {
-        let (now, mut left) = (self.now(), self.pins.limit());
+        let (now, limit, mut kept) = (self.now(), self.pins.limit(), CountedPins::default());
         let pins: Vec<CachePin> = self.pins.lock().iter().filter(|pin| pin.holds(now)).cloned().collect();
         let status = |pin: CachePin| {
             let bytes = self.index.bytes_below(&pin.path);
-            let is_kept = bytes <= left;
-            left -= if is_kept { bytes } else { 0 };
+            let is_kept = kept.bytes().saturating_add(kept.added(&pin.path, bytes)) <= limit;
+            if is_kept {
+                kept.add(&pin.path, bytes);
+            }
             CachePinStatus { pin, bytes, is_kept }
         };
         pins.into_iter().map(status).collect()
@@ -154,8 +183,10 @@ impl CacheShared {
     async fn add_pin(&self, path: &LogicalPath, expires: i64) -> Result<(u64, bool), CachePinFailure> {
         let (now, bytes, limit) = (self.now(), self.index.bytes_below(path), self.pins.limit());
         let status = self.pin_status();
-        let others = status.iter().filter(|status| status.pin.path != *path);
-        let wanted = others.map(|status| status.bytes).fold(bytes, u64::saturating_add);
+        let mut all = CountedPins::default();
+        status.iter().for_each(|status| all.add(&status.pin.path, status.bytes));
+        all.add(path, bytes);
+        let wanted = all.bytes();
         if wanted > limit {
             return Err(CachePinFailure::TooMuch { wanted, limit });
         }

@@ -107,6 +107,32 @@ async fn a_pin_is_renewed_and_ended() {
     assert_eq!(cache.pins().len(), 1);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_of_pins_within_each_other_are_counted_once() {
+    let world = World::new();
+    let cache = started(&world, limited(40)).await;
+    let expires = cache.shared.now() + DAY;
+    let kept = || cache.pins().iter().map(|status| status.is_kept).collect::<Vec<_>>();
+    store(&world, &cache, "/a/b/f", 10).await;
+    cache.pin(&path("/a/b"), expires).await.unwrap();
+    cache.pin(&path("/a"), expires).await.unwrap();
+    store(&world, &cache, "/a/g", 5).await;
+    assert_eq!(kept(), [true, true], "15 of 20 blocks");
+    // Each of them fits in, in each order.
+    cache.pin(&path("/a/b/f"), expires).await.unwrap();
+    cache.pin(&path("/"), expires).await.unwrap();
+    store(&world, &cache, "/c", 6).await;
+    assert_eq!(kept(), [true, true, true, false]);
+    assert!(cache.unpin(&path("/")).await.unwrap());
+    let refused = cache.pin(&path("/c"), expires).await.unwrap_err();
+    assert!(
+        matches!(refused, CachePinFailure::TooMuch { wanted, limit } if (wanted, limit) == (21_000, 20_000))
+    );
+    assert!(cache.unpin(&path("/a")).await.unwrap());
+    cache.pin(&path("/c"), expires).await.unwrap();
+    assert_eq!(kept(), [true, true, true], "16 of 20 blocks");
+}
+
 /// Orders at a moment when the clock is wrong do not end the other pins for good.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orders_at_a_wrong_time_leave_other_pins() {
