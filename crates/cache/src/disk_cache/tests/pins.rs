@@ -4,8 +4,8 @@ use super::aged::remove_cold;
 use super::room::read_all;
 use super::world::{BLOCK, TestCache, World, settings};
 use super::{key, path};
-use crate::disk_cache::{CachePinFailure, CacheStartError, DirectoryQuota};
-use crate::{DiskCacheSettings, FileEviction};
+use crate::disk_cache::{CachePinFailure, CacheStartError, DirectoryQuota, DiskShare};
+use crate::{CachePin, DiskCacheSettings, FileEviction};
 use base::Owner;
 use rustix::io::Errno;
 
@@ -188,20 +188,30 @@ async fn pinned_files_have_at_most_half_of_the_cache() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_pins_hold_until_the_disk_was_looked_through() {
     let world = World::new();
-    let cache = started(&world, limited(40)).await;
-    let expires = cache.shared.now() + DAY;
-    cache.pin(&path("/a"), expires).await.unwrap();
-    store(&world, &cache, "/a/1", 18).await;
-    store(&world, &cache, "/b/1", 20).await;
+    let mut settings = settings();
+    (settings.limits.high, settings.limits.low) = (DiskShare::Bytes(50_000), DiskShare::Bytes(45_000));
+    let cache = started(&world, settings.clone()).await;
+    store(&world, &cache, "/a/1", 15).await;
+    store(&world, &cache, "/b/1", 25).await;
     drop(cache);
+    // Nothing but the search reads, and it hangs.
     let world = world.restarted(None);
-    let cache = world.start(limited(40));
+    world.disk.set_hanging(true);
+    let cache = world.start(settings);
+    let expires = cache.shared.now() + DAY;
+    cache.shared.take_pins(vec![CachePin { path: path("/a"), created: 0, expires }]);
+    cache.shared.index.found(&key("/a/1"), 15 * BLOCK, cache.shared.used_now());
     for _ in 0..20 {
         cache.make_room().await;
     }
+    assert!(!cache.status().is_known);
+    // What is not known yet seems to be of others, so the cache seems to be small.
+    let pins = cache.pins();
+    assert_eq!((pins[0].bytes, pins[0].is_kept), (15 * BLOCK, true));
+    world.disk.set_hanging(false);
     world.until(|| cache.status().is_known).await;
     scan(&world, &cache, 0).await;
-    assert!(is_stored(&world, "/a/1"));
+    assert!(cache.pins()[0].is_kept && is_stored(&world, "/a/1"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
