@@ -1,39 +1,27 @@
 //! The names in mass storage, through a program of the site (`oss.rsscmd`, `oss.msscmd`).
 //!
-//! The program is run for each request as `PROGRAM [its arguments] statx NAME`. The first line of
+//! The program is run for each question as `PROGRAM [its arguments] statx NAME`. The first line of
 //! its output is 0 or an error number, the second one the status of the file.
 //!
-//! A program with `|` before its name runs for long instead: it reads `statx NAME` in a line, and answers with the same
-//! lines.
+//! A program with `|` before its name reads `statx NAME` in a line instead, and answers with the same lines. One process
+//! may answer several questions that only clients ask. Nothing in its lines shows to which question an answer belongs, so
+//! each question on which a copy or a removal depends has a process of its own.
 
+use crate::catalog_answer::CatalogAnswer;
 use crate::catalog_processes::CatalogProcesses;
 use crate::entry::{CopyFailure, FailureReason};
+use crate::line_process::LineProcess;
 use crate::ports::{RemoteCatalog, RemoteStatus};
 use base::LogicalPath;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::OFlags;
-use rustix::process::{Pid, Signal, kill_process_group};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The time after which the program is ended.
 const TIME_LIMIT: Duration = Duration::from_secs(15);
-
-/// Maximum number of bytes of its output; what follows is ignored.
-const OUTPUT_BYTES_MAX: usize = 4096;
-
-const NO_SUCH_FILE: i32 = 2;
-
-/// The words of a status line behind its mode.
-const STATUS_WORDS: usize = 9;
-const MODIFIED_WORD: usize = 5;
-const SIZE_WORD: usize = 6;
 
 /// A program that knows the names in mass storage.
 pub struct CatalogProgram {
@@ -43,117 +31,52 @@ pub struct CatalogProgram {
     pub arguments: Vec<String>,
     /// Returns the name of a file in mass storage.
     pub remote_name: Box<dyn Fn(&LogicalPath) -> OsString + Send + Sync>,
-    /// Its processes, if it reads requests line by line; `None` if it is run for each request.
+    /// Its processes, if it reads questions line by line; `None` if it is run for each question.
     pub processes: Option<CatalogProcesses>,
 }
 
 impl RemoteCatalog for CatalogProgram {
     fn status(&self, path: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
+        self.ask(path, CatalogProcesses::ask_alone)
+    }
+
+    fn shown_status(&self, path: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
+        self.ask(path, CatalogProcesses::ask)
+    }
+}
+
+/// A way to ask a process that reads lines.
+type AskProcess = fn(&CatalogProcesses, &dyn Fn() -> Command, &[u8], Instant) -> io::Result<CatalogAnswer>;
+
+impl CatalogProgram {
+    fn ask(&self, path: &LogicalPath, ask: AskProcess) -> Result<Option<RemoteStatus>, CopyFailure> {
         let program = self.program.file_name().unwrap_or_default().to_string_lossy();
-        let fail = |text: String| CopyFailure::new(FailureReason::Temporary, format!("{program}: {text}"));
+        let answer = self.answer(path, ask).and_then(CatalogAnswer::into_status);
+        let fail = |error| {
+            CopyFailure::new(FailureReason::Temporary, format!("{program}: {}", base::errno_text(&error)))
+        };
+        answer.map_err(fail)
+    }
+
+    fn answer(&self, path: &LogicalPath, ask: AskProcess) -> io::Result<CatalogAnswer> {
         let command = || {
             let mut command = Command::new(&self.program);
-            command.args(&self.arguments);
+            command.args(&self.arguments).stderr(Stdio::null());
             command
         };
         let name = (self.remote_name)(path);
-        let output = match &self.processes {
-            Some(processes) => ask(processes, &command, &name),
-            None => {
-                let mut command = command();
-                command.arg("statx").arg(name);
-                output(command)
-            }
+        let deadline = Instant::now() + TIME_LIMIT;
+        let Some(processes) = &self.processes else {
+            let mut command = command();
+            command.arg("statx").arg(name);
+            let mut process = LineProcess::start(command)?;
+            process.close_input();
+            return CatalogAnswer::parse(&process.read_to_end(deadline)?);
         };
-        let output = output.map_err(|error| fail(error.to_string()))?;
-        parse(&String::from_utf8_lossy(&output)).map_err(fail)
-    }
-}
-
-/// Asks a process that reads lines.
-fn ask(processes: &CatalogProcesses, command: &dyn Fn() -> Command, name: &OsStr) -> io::Result<Vec<u8>> {
-    if name.as_bytes().iter().any(u8::is_ascii_control) {
-        return Err(io::Error::other("a name with control characters cannot be asked for in a line"));
-    }
-    let command = || {
-        let mut command = command();
-        command.stderr(Stdio::null());
-        command
-    };
-    let line = [b"statx ", name.as_bytes(), b"\n"].concat();
-    processes.ask(&command, &line, Instant::now() + TIME_LIMIT)
-}
-
-/// Parses the output: `Ok(None)` if there is no such file.
-fn parse(output: &str) -> Result<Option<RemoteStatus>, String> {
-    let (first, rest) = output.split_once('\n').unwrap_or((output, ""));
-    let code = first.split_whitespace().next().and_then(|word| word.parse::<i32>().ok());
-    match code {
-        Some(0) => status(rest.lines().next().unwrap_or_default())
-            .map(Some)
-            .ok_or_else(|| "its answer to statx has no status of a file".to_owned()),
-        Some(NO_SUCH_FILE) => Ok(None),
-        Some(code) => Err(io::Error::from_raw_os_error(code).to_string()),
-        None => Err("its answer does not begin with a number".to_owned()),
-    }
-}
-
-/// Parses `type and mode, links, user, group, accessed, changed, modified, size, block size, blocks`.
-/// A blank may separate type and mode.
-fn status(line: &str) -> Option<RemoteStatus> {
-    let kind = line.chars().next()?;
-    let rest = line.get(kind.len_utf8()..)?.trim_start();
-    let mode = rest.get(..9)?;
-    let words: Vec<&str> = rest.get(9..)?.split_whitespace().collect();
-    if words.len() < STATUS_WORDS {
-        return None;
-    }
-    let bits = mode.chars().fold(0, |bits, letter| bits << 1 | u32::from(letter != '-'));
-    Some(RemoteStatus {
-        is_directory: kind == 'd',
-        size: words.get(SIZE_WORD)?.parse().ok()?,
-        mode: bits,
-        modified: words.get(MODIFIED_WORD)?.parse().ok()?,
-    })
-}
-
-/// Runs a program and returns the begin of its output. A program that takes too long is ended with
-/// all processes that it has started.
-fn output(mut command: Command) -> io::Result<Vec<u8>> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
-    let mut child = command.spawn()?;
-    let output = read(&mut child);
-    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        kill_process_group(group, Signal::KILL).ok();
-    }
-    child.wait()?;
-    output
-}
-
-fn read(child: &mut Child) -> io::Result<Vec<u8>> {
-    let deadline = Instant::now() + TIME_LIMIT;
-    let mut output = Vec::new();
-    let Some(pipe) = child.stdout.as_ref().map(AsFd::as_fd) else { return Ok(output) };
-    rustix::fs::fcntl_setfl(pipe, OFlags::NONBLOCK)?;
-    let mut buffer = [0; OUTPUT_BYTES_MAX];
-    loop {
-        match rustix::io::read(pipe, &mut buffer) {
-            Ok(0) => return Ok(output),
-            Ok(length) => output.extend_from_slice(buffer.get(..length).unwrap_or_default()),
-            Err(rustix::io::Errno::AGAIN) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-                let mut descriptors = [PollFd::new(&pipe, PollFlags::IN)];
-                if matches!(poll(&mut descriptors, Some(&time)), Ok(0)) {
-                    return Err(io::Error::from(rustix::io::Errno::TIMEDOUT));
-                }
-            }
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+        if name.as_bytes().iter().any(u8::is_ascii_control) {
+            return Err(io::Error::other("a name with control characters cannot be asked for in a line"));
         }
-        if output.len() >= OUTPUT_BYTES_MAX {
-            return Ok(output);
-        }
+        ask(processes, &command, &[b"statx ", name.as_bytes(), b"\n"].concat(), deadline)
     }
 }
 
@@ -165,23 +88,8 @@ mod tests {
 
     const LINE: &str = "rw-r--r-- 1 0 0 11 12 13 5000 4096 10";
 
-    #[test]
-    fn a_status_has_its_type_beside_the_mode_or_before_it() {
-        let file = RemoteStatus { is_directory: false, size: 5000, mode: 0o644, modified: 13 };
-        assert_eq!(parse(&format!("0\n-{LINE}\n")), Ok(Some(file)));
-        assert_eq!(parse(&format!("0 ok\n- {LINE}")), Ok(Some(file)));
-        assert_eq!(parse(&format!("0\nd{LINE}")), Ok(Some(RemoteStatus { is_directory: true, ..file })));
-    }
-
-    #[test]
-    fn other_answers_are_errors_and_a_missing_file_is_none() {
-        assert_eq!(parse("2\n"), Ok(None));
-        for bad in
-            ["", "x", "0", "0\n", "0\n-rw-", "0\n-rw-r--r-- 1 2 3", "13", "0\n-rw-r--r-- 1 0 0 1 2 x 5 6 7"]
-        {
-            assert!(parse(bad).is_err(), "{bad}");
-        }
-        assert!(parse("13\n").unwrap_err().contains("denied"));
+    fn path(text: &str) -> LogicalPath {
+        LogicalPath::parse(text.as_bytes()).unwrap()
     }
 
     #[test]
@@ -193,7 +101,6 @@ mod tests {
             remote_name: Box::new(|path| OsString::from(format!("/tape{}", path.text()))),
             processes: None,
         };
-        let path = |text: &str| LogicalPath::parse(text.as_bytes()).unwrap();
         assert_eq!(catalog.status(&path("/f")).unwrap().map(|status| status.size), Some(5000));
         assert_eq!(catalog.status(&path("/g")).unwrap(), None);
     }
@@ -225,7 +132,7 @@ mod tests {
              'statx /tape/more') printf '2\n2\n';; *) echo 2;; esac; done"
         );
         let catalog = persistent(&script, &notes);
-        let status = |text: &str| catalog.status(&LogicalPath::parse(text.as_bytes()).unwrap());
+        let status = |text: &str| catalog.shown_status(&path(text));
         let started = || std::fs::read_dir(&notes).unwrap().count();
         for _ in 0..50 {
             assert_eq!(status("/a b").unwrap().map(|status| status.size), Some(5000));
@@ -237,20 +144,109 @@ mod tests {
         assert_eq!(started(), 2);
         assert_eq!(status("/g").unwrap(), None);
         assert_eq!(started(), 3);
-        // A line too much is not the answer to the next request.
-        assert_eq!(status("/more").unwrap(), None);
-        assert_eq!(status("/a b").unwrap().map(|status| status.size), Some(5000));
-        assert!(status("/a\nstatx /tape/a b").is_err());
         // Many ask at once, and no request gets the answer to another one.
         std::thread::scope(|scope| {
-            for _ in 0..32 {
+            for _ in 0..16 {
                 scope.spawn(|| {
                     for _ in 0..20 {
                         assert!(status("/a b").unwrap().is_some() && status("/g").unwrap().is_none());
                     }
                 });
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        assert!(catalog.status(&path("/a b")).unwrap().is_some());
+                        assert!(catalog.status(&path("/g")).unwrap().is_none());
+                    }
+                });
             }
         });
+        // A line too much is not the answer to the next request, and no process is used again.
+        for more in ["/more", "/a b", "/g", "/more", "/a b"] {
+            match more {
+                "/more" => assert!(status(more).unwrap_err().text.contains("writes more than its answer")),
+                "/g" => assert_eq!(status(more).unwrap(), None),
+                _ => assert_eq!(status(more).unwrap().map(|status| status.size), Some(5000)),
+            }
+        }
+        assert!(status("/a\nstatx /tape/a b").is_err());
+        std::fs::remove_dir_all(&notes).unwrap();
+    }
+
+    /// Copies and removals depend on these answers. The second answer to a question comes only when the next question
+    /// was read, so nothing shows before that it is not the answer to that one.
+    #[test]
+    fn an_answer_that_comes_twice_is_not_that_of_another_question() {
+        let notes = notes("twice");
+        let script = format!(
+            "while read verb name; do [ -n \"$last\" ] && printf \"$last\"; case $name in \
+             /tape/f*) last='0\\n-{LINE}\\n';; *) last='2\\n';; esac; printf \"$last\"; done"
+        );
+        let catalog = persistent(&script, &notes);
+        for _ in 0..3 {
+            for (name, is_there) in [("/f", true), ("/g", false), ("/f1", true), ("/f2", true), ("/h", false)]
+            {
+                assert_eq!(catalog.status(&path(name)).unwrap().is_some(), is_there, "{name}");
+            }
+        }
+        std::fs::remove_dir_all(&notes).unwrap();
+    }
+
+    #[test]
+    fn what_a_program_writes_beside_its_answers_answers_nothing() {
+        let answer = format!("case $name in /tape/f) echo 0; echo -{LINE};; *) echo 2");
+        for (number, script) in [
+            // A banner.
+            format!("echo ready; while read verb name; do {answer};; esac; done"),
+            // A banner that is no error.
+            format!("echo 0; while read verb name; do {answer};; esac; done"),
+            // A text behind an error, in a write of its own.
+            format!("while read verb name; do {answer}; echo 'no such file';; esac; done"),
+            // A number that only looks like 0.
+            format!("while read verb name; do {answer};; esac; done").replace("echo 0", "echo +0"),
+        ]
+        .iter()
+        .enumerate()
+        {
+            let notes = notes(&format!("beside{number}"));
+            let catalog = persistent(script, &notes);
+            for _ in 0..4 {
+                let [there, gone] = ["/f", "/g"].map(path);
+                for (name, found) in [
+                    ("status", [catalog.status(&there), catalog.status(&gone)]),
+                    ("shown status", [catalog.shown_status(&there), catalog.shown_status(&gone)]),
+                ] {
+                    let [there, gone] = found;
+                    assert!(!matches!(there, Ok(None)), "{number} {name}: {there:?}");
+                    assert!(!matches!(gone, Ok(Some(_))), "{number} {name}: {gone:?}");
+                    if name == "status" {
+                        assert_eq!(gone.is_ok(), number == 3, "{number}: {gone:?}");
+                        assert_eq!(there.is_ok(), number == 2, "{number}: {there:?}");
+                    }
+                }
+            }
+            std::fs::remove_dir_all(&notes).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_question_that_a_copy_depends_on_has_a_process_of_its_own() {
+        let notes = notes("alone");
+        let catalog = persistent("touch $1/$$; while read line; do echo 2; done", &notes);
+        let started = || std::fs::read_dir(&notes).unwrap().count();
+        for number in 1..4 {
+            assert_eq!(catalog.status(&path("/g")).unwrap(), None);
+            assert_eq!(catalog.shown_status(&path("/g")).unwrap(), None);
+            assert_eq!(started(), number + 1);
+        }
+        // All processes of others are idle. They make room.
+        let processes = catalog.processes.as_ref().unwrap();
+        processes.fill(&|| {
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", "while read line; do echo 2; done"]);
+            command
+        });
+        assert_eq!(catalog.status(&path("/g")).unwrap(), None);
+        assert_eq!(started(), 5);
         std::fs::remove_dir_all(&notes).unwrap();
     }
 
@@ -260,7 +256,7 @@ mod tests {
         let notes = notes("ended");
         let catalog = persistent("read line; touch $1/$$; echo 2", &notes);
         for number in 1..4 {
-            assert_eq!(catalog.status(&LogicalPath::parse(b"/g").unwrap()).unwrap(), None);
+            assert_eq!(catalog.shown_status(&path("/g")).unwrap(), None);
             assert_eq!(std::fs::read_dir(&notes).unwrap().count(), number);
         }
         std::fs::remove_dir_all(&notes).unwrap();

@@ -1,20 +1,28 @@
-//! [`CatalogProcesses`]: processes of a program that knows the names in mass storage, and reads requests line by line.
+//! [`CatalogProcesses`]: processes of a program that knows the names in mass storage, and reads questions line by line.
+//!
+//! An answer does not show its question. A process is used again only if it was quiet before its question and after its
+//! answer. That does not exclude a line that comes later and looks like an answer, so answers of such processes are
+//! only shown to clients. All others are those of a process that gets one question and the end of its input.
 
-use crate::line_process::LineProcess;
+use crate::catalog_answer::{CatalogAnswer, malformed};
+use crate::line_process::{LineProcess, UnreadOutput};
 use std::io;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Maximum number of processes, and so of requests at once.
+/// Maximum number of processes, and so of questions at once.
 const PROCESSES_MAX: usize = 8;
 
-/// Processes that are started when they are needed, and used again.
+/// Processes that are started when they are needed.
 #[derive(Default)]
 pub struct CatalogProcesses {
     pool: Mutex<ProcessPool>,
     /// Notified when a process is idle or has ended.
     changed: Condvar,
+    /// A process has written something else than its answers, so none is used again.
+    ends_each: AtomicBool,
 }
 
 #[derive(Default)]
@@ -24,38 +32,101 @@ struct ProcessPool {
     all: usize,
 }
 
+/// A place for a process in the pool.
+struct ProcessPlace<'a>(&'a CatalogProcesses);
+
+impl Drop for ProcessPlace<'_> {
+    fn drop(&mut self) {
+        let mut pool = self.0.pool();
+        pool.all = pool.all.saturating_sub(1);
+        self.0.changed.notify_one();
+    }
+}
+
 impl CatalogProcesses {
-    /// Gives a line to a process, and returns its answer: a line with a number, and another one if that is 0. A
-    /// process that has ended since its last answer is replaced. Blocks.
+    /// Gives a line to a process, and returns its answer. Processes are used again. One that has ended since its last
+    /// answer is replaced. Blocks.
     pub(crate) fn ask(
         &self,
         command: &dyn Fn() -> Command,
         line: &[u8],
         deadline: Instant,
-    ) -> io::Result<Vec<u8>> {
-        loop {
-            let (mut process, is_used) = self.take(command, deadline)?;
-            let answer = exchange(&mut process, line, deadline);
-            // One that writes more than its answer would give that to the next request.
-            let stays = answer.is_ok() && !process.has_more();
-            self.give_back(stays.then_some(process));
-            match answer {
-                Err(error) if is_used && is_end(&error) && Instant::now() < deadline => {}
-                answer => return answer,
+    ) -> io::Result<CatalogAnswer> {
+        while !self.ends_each.load(Ordering::Relaxed) {
+            let (place, idle) = self.take(true, deadline)?;
+            let is_used = idle.is_some();
+            let mut process = match idle {
+                Some(process) => process,
+                None => LineProcess::start(command())?,
+            };
+            match process.unread() {
+                UnreadOutput::End if is_used => continue,
+                UnreadOutput::Bytes => {
+                    self.end_each();
+                    continue;
+                }
+                _ => {}
+            }
+            let answer = process
+                .write(line, deadline)
+                .and_then(|()| CatalogAnswer::read(|| process.read_line(deadline)));
+            match (answer, process.unread()) {
+                (Ok(_), UnreadOutput::Bytes) => {
+                    self.end_each();
+                    return Err(malformed("it writes more than its answer"));
+                }
+                (Ok(answer), unread) => {
+                    if unread == UnreadOutput::Nothing {
+                        self.give_back(place, process);
+                    }
+                    return Ok(answer);
+                }
+                (Err(error), _) if is_used && is_end(&error) && Instant::now() < deadline => {}
+                (Err(error), _) => {
+                    if error.kind() == io::ErrorKind::InvalidData {
+                        self.end_each();
+                    }
+                    return Err(error);
+                }
             }
         }
+        self.ask_alone(command, line, deadline)
     }
 
-    /// Returns an idle process, or a new one, and whether it was used before.
-    fn take(&self, command: &dyn Fn() -> Command, deadline: Instant) -> io::Result<(LineProcess, bool)> {
+    /// Gives a line to a process of its own, and returns its answer. The process has to end with its input, and all that
+    /// it writes is one answer. Blocks.
+    pub(crate) fn ask_alone(
+        &self,
+        command: &dyn Fn() -> Command,
+        line: &[u8],
+        deadline: Instant,
+    ) -> io::Result<CatalogAnswer> {
+        let (place, idle) = self.take(false, deadline)?;
+        drop(idle);
+        let mut process = LineProcess::start(command())?;
+        process.write(line, deadline)?;
+        process.close_input();
+        let output = process.read_to_end(deadline)?;
+        drop((process, place));
+        CatalogAnswer::parse_exactly(&output)
+    }
+
+    /// Returns a place for a process, and the idle process that has it, if there is one.
+    fn take(
+        &self,
+        prefers_idle: bool,
+        deadline: Instant,
+    ) -> io::Result<(ProcessPlace<'_>, Option<LineProcess>)> {
         let mut pool = self.pool();
         loop {
-            if let Some(process) = pool.idle.pop() {
-                return Ok((process, true));
+            let has_place = pool.all < PROCESSES_MAX;
+            let idle = if prefers_idle || !has_place { pool.idle.pop() } else { None };
+            if idle.is_some() {
+                return Ok((ProcessPlace(self), idle));
             }
-            if pool.all < PROCESSES_MAX {
+            if has_place {
                 pool.all += 1;
-                break;
+                return Ok((ProcessPlace(self), None));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -63,34 +134,43 @@ impl CatalogProcesses {
             }
             pool = self.changed.wait_timeout(pool, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        drop(pool);
-        LineProcess::start(command()).map(|process| (process, false)).inspect_err(|_| self.give_back(None))
     }
 
-    /// Makes a process idle, or forgets one.
-    fn give_back(&self, process: Option<LineProcess>) {
-        let mut pool = self.pool();
-        match process {
-            Some(process) => pool.idle.push(process),
-            None => pool.all = pool.all.saturating_sub(1),
-        }
+    /// Makes a process idle.
+    fn give_back(&self, place: ProcessPlace<'_>, process: LineProcess) {
+        self.pool().idle.push(process);
+        // The process keeps its place.
+        std::mem::forget(place);
         self.changed.notify_one();
+    }
+
+    /// Uses no process again.
+    fn end_each(&self) {
+        if self.ends_each.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        tracing::warn!(
+            "the program of oss.rsscmd writes something else than its answers, so it is started for each question"
+        );
+        let idle = std::mem::take(&mut self.pool().idle);
+        for process in idle {
+            drop((process, ProcessPlace(self)));
+        }
+    }
+
+    /// Fills all places with idle processes.
+    #[cfg(test)]
+    pub(crate) fn fill(&self, command: &dyn Fn() -> Command) {
+        let mut pool = self.pool();
+        while pool.all < PROCESSES_MAX {
+            pool.all += 1;
+            pool.idle.extend(LineProcess::start(command()));
+        }
     }
 
     fn pool(&self) -> MutexGuard<'_, ProcessPool> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn exchange(process: &mut LineProcess, line: &[u8], deadline: Instant) -> io::Result<Vec<u8>> {
-    process.write(line, deadline)?;
-    let mut answer = process.read_line(deadline)?;
-    let code = answer.split(u8::is_ascii_whitespace).next().unwrap_or_default();
-    if code.iter().all(|digit| *digit == b'0') && !code.is_empty() {
-        answer.push(b'\n');
-        answer.extend(process.read_line(deadline)?);
-    }
-    Ok(answer)
 }
 
 /// Reports whether an error means that a process has ended.

@@ -13,6 +13,7 @@
 //! | `sqlite_store` | [`SqliteStore`]: the durable queue |
 //! | `sqlite_schema`, `sqlite_rows` | its tables and their upgrade; its rows as entries |
 //! | `catalog` | [`CatalogProgram`]: the names in mass storage, through a program of the site |
+//! | `catalog_answer` | the form of its answers |
 //! | `catalog_processes` | [`CatalogProcesses`]: such programs that answer line by line |
 //! | `line_process` | a program that runs for long, and answers lines with lines |
 //! | `ports` | what the crate needs from outside: [`CopyAgent`], [`RemoteCatalog`], [`ResidencyEvents`] |
@@ -43,6 +44,7 @@
 //! | `network_file_system` | recognises directories in which the queue would not be safe |
 
 mod catalog;
+mod catalog_answer;
 mod catalog_processes;
 mod copy_candidate;
 mod copy_command;

@@ -70,10 +70,53 @@ impl LineProcess {
         }
     }
 
-    /// Reports whether it has written something that nobody has asked for.
-    pub(crate) fn has_more(&self) -> bool {
-        !self.rest.is_empty()
+    /// Ends its input.
+    pub(crate) fn close_input(&mut self) {
+        self.child.stdin = None;
     }
+
+    /// Returns all that it still writes until its end, or as much as an answer may have.
+    pub(crate) fn read_to_end(&mut self, deadline: Instant) -> io::Result<Vec<u8>> {
+        let output = self.child.stdout.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+        let mut buffer = [0; ANSWER_BYTES_MAX];
+        while self.rest.len() < ANSWER_BYTES_MAX {
+            match rustix::io::read(output, &mut buffer) {
+                Ok(0) => break,
+                Ok(length) => self.rest.extend_from_slice(buffer.get(..length).unwrap_or_default()),
+                Err(Errno::AGAIN) => wait(output, PollFlags::IN, deadline)?,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(std::mem::take(&mut self.rest))
+    }
+
+    /// Returns whether it has written something that was not read yet. Does not block.
+    pub(crate) fn unread(&mut self) -> UnreadOutput {
+        if !self.rest.is_empty() {
+            return UnreadOutput::Bytes;
+        }
+        let Some(output) = self.child.stdout.as_ref() else { return UnreadOutput::End };
+        loop {
+            match rustix::io::read(output, &mut [0; 1]) {
+                Ok(1..) => return UnreadOutput::Bytes,
+                Err(Errno::AGAIN) => return UnreadOutput::Nothing,
+                Err(Errno::INTR) => {}
+                Ok(0) | Err(_) => return UnreadOutput::End,
+            }
+        }
+    }
+}
+
+/// What a process has written behind its last answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum UnreadOutput {
+    /// Nothing.
+    Nothing,
+    /// Something that nobody has asked for. The process must not be used again.
+    Bytes,
+    /// Nothing, and it has ended.
+    End,
 }
 
 impl Drop for LineProcess {

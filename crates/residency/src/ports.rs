@@ -64,8 +64,13 @@ pub struct RemoteStatus {
 
 /// The names in mass storage.
 pub trait RemoteCatalog: Send + Sync {
-    /// Returns the status of a file in mass storage; `None` if there is none. Blocks.
+    /// Returns the status of a file in mass storage; `None` if there is none. Copies and removals depend on it, so it must
+    /// not be that of another file. Blocks.
     fn status(&self, path: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure>;
+    /// Returns the status like [`Self::status`], for clients only. Blocks.
+    fn shown_status(&self, path: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
+        self.status(path)
+    }
 }
 
 /// The export attributes of a path, as far as they concern residency.

@@ -384,7 +384,9 @@ impl Stager for QueueStager {
 
     fn remote_status(&self, path: &LogicalPath) -> Result<Option<Metadata>, Error> {
         let Some(catalog) = &self.catalog else { return Ok(None) };
-        let Some(found) = catalog.status(path).map_err(|reason| failure(&reason))? else { return Ok(None) };
+        let Some(found) = catalog.shown_status(path).map_err(|reason| failure(&reason))? else {
+            return Ok(None);
+        };
         Ok(Some(Metadata {
             device: 0,
             inode: 0,

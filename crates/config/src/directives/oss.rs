@@ -177,8 +177,10 @@ pub(super) const SECTION: Section = Section {
             .default("none: the status of a file that is not on disk is unknown")
             .help(
                 "Program that returns the status of files in mass storage: `program statx name`. It is run for each \
-                   stat of a missing file of an export with `stage`, and for each file that is staged, migrated or purged. With `|` it runs for long instead, \
-                   reads `statx name` in a line and answers with the same lines; at most 8 processes run at once. Other requests to it are not in force yet.",
+                   stat of a missing file of an export with `stage`, and for each file that is staged, migrated or purged. With `|` it \
+                   reads `statx name` in a line instead, and answers with the same lines until the end of its input. One process \
+                   answers many stats of clients; each file that is staged, migrated or purged has a process of its own. At most 8 \
+                   processes run at once. Other requests to it are not in force yet.",
             )
             .executes(|effective| effective.residency.catalog.is_some())
             .example("/usr/bin/mss"),
