@@ -8,6 +8,7 @@ use crate::purge::Purger;
 use crate::purge_policy::KeptReason;
 use crate::queue::CopyOutcome;
 use crate::staging::{Staging, failed, remote_name, seconds_since_epoch};
+use base::LogicalPath;
 use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
@@ -45,6 +46,8 @@ enum Migrated {
     Copied(u64),
     /// It has one already.
     HasCopy,
+    /// It changes at the moment, for this reason, and is tried later.
+    Changes(&'static str),
     NotNeeded(&'static str),
 }
 
@@ -62,6 +65,7 @@ impl Migration {
                 outcome
             }
             Ok(Migrated::HasCopy) => self.remove(entry).unwrap_or(CopyOutcome::NotNeeded),
+            Ok(Migrated::Changes(reason)) => changed(reason),
             Ok(Migrated::NotNeeded(reason)) => {
                 tracing::debug!(%path, reason, "a file is not migrated now");
                 CopyOutcome::NotNeeded
@@ -94,9 +98,24 @@ impl Migration {
                 | KeptReason::CatalogFailed(_)
                 | KeptReason::Failed(_)),
             ) => return Some(changed(&format!("it has a copy, and stays on disk now: {reason}"))),
+            Err(reason) if self.needs_copy(&entry.key.path) => {
+                tracing::info!(%path, %reason, "a file was changed after its copy, and is migrated again");
+                return Some(changed("it was changed after its copy"));
+            }
             Err(reason) => tracing::warn!(%path, %reason, "a file stays on disk after its copy"),
         }
         None
+    }
+
+    /// Reports whether a file needs a copy now or soon.
+    fn needs_copy(&self, path: &LogicalPath) -> bool {
+        let Some(transfers) = self.staging.backend.transfers() else { return false };
+        let read = || -> io::Result<CopyNeed> {
+            let file = transfers.hold(path)?;
+            let attribute = file.attribute(COPY_TIME_ATTRIBUTE)?;
+            Ok(copy_need(attribute.as_deref(), &file.stat()?, seconds_since_epoch(), 0))
+        };
+        matches!(read(), Ok(CopyNeed::Now | CopyNeed::NotBefore(_)))
     }
 
     fn copy(
@@ -120,8 +139,11 @@ impl Migration {
         let begun = match self.begin(entry, file.as_ref()).map_err(|error| failed("read the file", &error))? {
             CopyDecision::Copy(begun) => begun,
             CopyDecision::HasCopy => return Ok(Migrated::HasCopy),
-            // The number of tries must not begin again, as it does with a new entry.
-            CopyDecision::Changes(reason) if entry.tries > 1 => return Err(changed(reason)),
+            // The number of tries must not begin again, as it does with a new entry. And a later search, which does find
+            // the file, knows nothing of its removal.
+            CopyDecision::Changes(reason) if entry.tries > 1 || entry.removes => {
+                return Ok(Migrated::Changes(reason));
+            }
             CopyDecision::Changes(reason) | CopyDecision::NotNeeded(reason) => {
                 return Ok(Migrated::NotNeeded(reason));
             }
