@@ -79,6 +79,21 @@ pub(crate) fn parse_slot(slot: &[u8; SLOT_BYTES], place: u64) -> Result<Option<T
     }))
 }
 
+/// Returns what identifies the request in a slot: all that its client has given, and its time. The daemon moves requests to
+/// other slots when it starts, and changes the links between them.
+pub(crate) fn request_identity(slot: &[u8; SLOT_BYTES]) -> Vec<u8> {
+    let mut identity = vec![slot[OPERATION], slot[PRIORITY]];
+    identity.extend(number::<8>(slot, ADDED).unwrap_or_default());
+    identity.extend(slot.get(PATH_OFFSET..OPAQUE_OFFSET + 2).unwrap_or_default());
+    for field in [NAME, CLIENT, ID] {
+        let field = field_of(slot, field);
+        let length = field.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        identity.extend(length.to_ne_bytes());
+        identity.extend(field.iter().take(length));
+    }
+    identity
+}
+
 /// Returns the name without opaque data: a path, or a URL.
 fn name(slot: &[u8; SLOT_BYTES]) -> Option<&[u8]> {
     let field = field_of(slot, NAME);
@@ -177,6 +192,33 @@ pub(crate) mod tests {
         set_offset(&mut negative, OPAQUE_OFFSET, -1);
         for bad in [slot(b'x', b"/f", 4096), slot(b'+', b"/f", 8192), no_end, outside, negative] {
             assert!(parse_slot(&bad, 4096).is_err());
+        }
+    }
+
+    #[test]
+    fn the_identity_of_a_request_does_not_depend_on_its_slot() {
+        let one = slot(b'+', b"/store/s2", 4096);
+        let identity = request_identity(&one);
+        let mut linked = one;
+        // What the daemon changes: its own place, the next one, and the state.
+        linked[OWN_OFFSET..PATH_OFFSET].fill(7);
+        linked[PRIORITY + 1..].fill(7);
+        assert_eq!(request_identity(&linked), identity);
+        let with = |at: usize, byte: u8| {
+            let mut other = one;
+            other[at] = byte;
+            request_identity(&other)
+        };
+        let others = [
+            with(NAME.start + 9, b'x'),
+            with(CLIENT.start, b'x'),
+            with(ID.start, b'x'),
+            with(ADDED, 1),
+            with(OPERATION, b'&'),
+            with(PRIORITY, 2),
+        ];
+        for (number, other) in others.iter().enumerate() {
+            assert_ne!(other, &identity, "{number}");
         }
     }
 

@@ -1,17 +1,18 @@
 //! Takes over the queues of XRootD's transfer daemon, which are record files, at a start.
 //!
-//! Each file is one transaction, which also records which file it was. Then the file gets another name. So each
-//! request is taken over exactly once, whenever the process is killed. Slots that cannot be read stay in the
-//! renamed file, and a file without any that can be read keeps its name; the log names both.
+//! Each file is one transaction, which also records which requests it were. Then the file gets another name. So each
+//! request is taken over exactly once, whenever the process is killed, and also if the file gets its name back. Slots
+//! that cannot be read stay in the renamed file, and a file without any that can be read keeps its name; the log names
+//! both.
 
 use crate::entry::{EntryKey, RequestId, TransferDirection};
 use crate::ports::ResidencyPaths;
 use crate::queue::{QueueError, Submission, TransferQueue};
-use crate::record_file::{SLOT_BYTES, TransferRecord, parse_slot};
+use crate::record_file::{SLOT_BYTES, TransferRecord, parse_slot, request_identity};
 use crate::sqlite_store::{SqliteStore, StoreError};
 use crate::staging::remote_name;
 use base::LogicalPath;
-use rustix::fs::{FlockOperation, fcntl_lock, fstat};
+use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -38,32 +39,13 @@ const REFUSED_LOGGED_MAX: usize = 20;
 /// Maximum number of files with one name that were taken over.
 const NAMES_MAX: u32 = 1000;
 
-/// What identifies a file and its content.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct RecordFileVersion {
-    pub(crate) inode: i64,
-    pub(crate) size: i64,
-    /// Nanoseconds since the epoch.
-    pub(crate) modified: i64,
-}
-
-impl RecordFileVersion {
-    fn of(file: impl AsFd) -> io::Result<Self> {
-        let status = fstat(file)?;
-        let nanoseconds = i64::try_from(status.st_mtime_nsec).unwrap_or_default();
-        Ok(Self {
-            inode: status.st_ino.cast_signed(),
-            size: status.st_size,
-            modified: status.st_mtime.saturating_mul(1_000_000_000).saturating_add(nanoseconds),
-        })
-    }
-}
-
 /// The result for one file.
 #[derive(Default, Debug)]
 struct ImportedRecords {
     /// Requests that are in the queue now.
     taken: usize,
+    /// Requests that were taken over before.
+    known: usize,
     /// Requests with a notification.
     notifying: usize,
     /// Slots that were refused.
@@ -138,15 +120,8 @@ impl RecordImport<'_> {
         };
         let lock = files.open_or_create(&format!("{name}.lock"))?;
         lock_file(&lock)?;
-        let version = RecordFileVersion::of(&file)?;
-        let content = match self.store.imported_file(name)? {
-            // The process was killed before the file got its other name.
-            Some((taken, is_whole)) if taken == version => {
-                ImportedRecords { taken: 1, refused: usize::from(!is_whole), ..ImportedRecords::default() }
-            }
-            _ => self.read(files, name, &file, version)?,
-        };
-        if content.taken == 0 {
+        let content = self.read(files, name, &file)?;
+        if content.taken + content.known == 0 {
             return Ok(());
         }
         let suffix = if content.refused == 0 { "imported" } else { "partly-imported" };
@@ -164,30 +139,24 @@ impl RecordImport<'_> {
         files: &PrivateDirectory,
         name: &str,
         file: &OwnedFd,
-        version: RecordFileVersion,
     ) -> Result<ImportedRecords, FileError> {
         let path = files.path().join(name);
         self.store.begin()?;
         let mut content = ImportedRecords::default();
-        let read = self.add_all(&path, file, &mut content).and_then(|()| {
-            if content.taken > 0 {
-                self.store.set_imported_file(name, version, content.refused == 0)?;
-            }
-            Ok(self.store.commit()?)
-        });
-        if let Err(error) = read {
+        let read = self.add_all(&path, file, &mut content);
+        if let Err(error) = read.and_then(|()| Ok(self.store.commit()?)) {
             self.store.roll_back();
             return Err(error);
         }
         let file = path.display();
-        let ImportedRecords { taken, notifying, refused } = content;
+        let ImportedRecords { taken, known, notifying, refused } = content;
         if taken > 0 {
             tracing::info!(%file, requests = taken, "took over a queue of XRootD's frm_xfrd");
         }
         if notifying > 0 {
             tracing::warn!(%file, requests = notifying, "notifications of requests are not sent");
         }
-        if refused > 0 && taken == 0 {
+        if refused > 0 && taken + known == 0 {
             tracing::error!(%file, slots = refused, "no request of this queue of XRootD's frm_xfrd can be used; it stays");
         }
         Ok(content)
@@ -210,10 +179,20 @@ impl RecordImport<'_> {
                 SLOT_BYTES => parse_slot(&slot, place),
                 _ => Err("the slot is incomplete".to_owned()),
             };
-            match record.and_then(|record| record.map(|record| self.submission(record)).transpose()) {
+            let identity = request_identity(&slot);
+            let request = match record {
+                Ok(Some(_)) if self.store.has_imported_request(&identity)? => {
+                    content.known += 1;
+                    Ok(None)
+                }
+                Ok(record) => record.map(|record| self.submission(record)).transpose(),
+                Err(reason) => Err(reason),
+            };
+            match request {
                 Ok(None) => {}
                 Ok(Some((submission, added, notifies))) => {
                     self.adopt(&submission, added)?;
+                    self.store.add_imported_request(&identity)?;
                     content.taken += 1;
                     content.notifying += usize::from(notifies);
                 }
@@ -348,7 +327,8 @@ mod tests {
         failures_kept: 1,
     };
 
-    struct Paths;
+    /// Exports below this path.
+    struct Paths(&'static str);
 
     impl ResidencyPaths for Paths {
         fn roots(&self) -> Vec<LogicalPath> {
@@ -356,7 +336,7 @@ mod tests {
         }
 
         fn of(&self, path: &LogicalPath) -> PathResidency {
-            let is_stored = path.as_bytes().starts_with(b"/store/");
+            let is_stored = path.as_bytes().starts_with(self.0.as_bytes());
             let is_purged = path.as_bytes().ends_with(b".old");
             PathResidency { stage: is_stored, migrate: is_stored, purge: is_purged }
         }
@@ -367,6 +347,7 @@ mod tests {
         path: PathBuf,
         store: SqliteStore,
         queue: TransferQueue,
+        paths: Paths,
     }
 
     impl Site {
@@ -376,7 +357,7 @@ mod tests {
             let place = PrivateDirectory::create(&path).unwrap();
             PrivateDirectory::create(&path.join(DIRECTORY)).unwrap();
             let store = SqliteStore::open(&place).unwrap();
-            Self { path, store, queue: TransferQueue::new(LIMITS) }
+            Self { path, store, queue: TransferQueue::new(LIMITS), paths: Paths("/store/") }
         }
 
         fn files(&self) -> PathBuf {
@@ -397,7 +378,7 @@ mod tests {
             RecordImport {
                 store: &mut self.store,
                 queue: &self.queue,
-                paths: &Paths,
+                paths: &self.paths,
                 remote_root: "root://far/",
                 source: "far".into(),
                 now: 2_000_000_000,
@@ -466,21 +447,67 @@ mod tests {
         let mut site = Site::new("kill");
         for (slots, suffix) in [
             (&[(b'+', &b"/store/s1"[..])][..], "imported"),
-            (&[(b'+', b"/store/s1"), (b'+', b"/other")], "partly-imported"),
+            (&[(b'+', b"/store/s2"), (b'+', b"/other")], "partly-imported"),
         ] {
             site.write("pstgQ.1", slots);
             let files = PrivateDirectory::open(&site.files()).unwrap();
             let file = OwnedFd::from(files.open_file("pstgQ.1").unwrap());
-            let version = RecordFileVersion::of(&file).unwrap();
-            assert!(
-                site.import().read(&files, "pstgQ.1", &file, version).is_ok_and(|content| content.taken == 1)
-            );
+            let read = site.import().read(&files, "pstgQ.1", &file);
+            assert!(read.is_ok_and(|content| (content.taken, content.known) == (1, 0)));
             let key = site.entries()[0].key.clone();
             site.store.remove(&key).unwrap();
             site.run();
             assert_eq!(site.paths(), [""; 0]);
             assert!(site.names().contains(&format!("pstgQ.1.{suffix}")), "{:?}", site.names());
         }
+    }
+
+    /// The administrator mends the configuration, and gives the file its name again or copies it there.
+    #[test]
+    fn a_file_that_comes_back_gives_the_requests_that_were_refused() {
+        for is_copied in [false, true] {
+            let mut site = Site::new("back");
+            let slots: &[(u8, &[u8])] = &[(b'+', b"/store/s1"), (b'+', b"/later/s2"), (b'+', b"/later/s3")];
+            site.write("pstgQ.0", slots);
+            site.run();
+            assert_eq!(
+                (site.paths(), site.names()),
+                (vec!["/store/s1".to_owned()], vec!["pstgQ.0.partly-imported".to_owned()])
+            );
+            let key = site.entries()[0].key.clone();
+            site.store.remove(&key).unwrap();
+            let files = site.files();
+            let (aside, back) = (files.join("pstgQ.0.partly-imported"), files.join("pstgQ.0"));
+            if is_copied {
+                std::fs::write(&back, std::fs::read(&aside).unwrap()).unwrap();
+            } else {
+                std::fs::rename(&aside, &back).unwrap();
+            }
+            site.paths = Paths("/later/");
+            site.run();
+            // What was done is not done again.
+            assert_eq!(site.paths(), ["/later/s2", "/later/s3"]);
+            assert!(site.names().contains(&"pstgQ.0.imported".to_owned()), "{:?}", site.names());
+        }
+    }
+
+    /// The file has its name still, because the directory was full, and another request came.
+    #[test]
+    fn a_file_that_keeps_its_name_gives_only_its_new_requests() {
+        let mut site = Site::new("appended");
+        let slots: &[(u8, &[u8])] = &[(b'+', b"/store/s1"), (b'+', b"/store/s1"), (b'+', b"/store/s2")];
+        for number in 0..NAMES_MAX {
+            let suffix = if number == 0 { String::new() } else { format!(".{number}") };
+            std::fs::write(site.files().join(format!("pstgQ.0.imported{suffix}")), "").unwrap();
+        }
+        site.write("pstgQ.0", &slots[..2]);
+        site.run();
+        let key = site.entries()[0].key.clone();
+        site.store.remove(&key).unwrap();
+        assert!(site.names().contains(&"pstgQ.0".to_owned()));
+        site.write("pstgQ.0", slots);
+        site.run();
+        assert_eq!(site.paths(), ["/store/s2"]);
     }
 
     #[test]

@@ -108,16 +108,9 @@ ALTER TABLE unreadable_entries ADD COLUMN removes INTEGER NOT NULL DEFAULT 0;
 const FAILED_MIGRATIONS: &str =
     "CREATE INDEX IF NOT EXISTS failed_migrations ON entries (number) WHERE state = 3 AND direction = 1;";
 
-/// The record files of XRootD's daemon that were taken over, also in databases of an earlier start.
-const IMPORTED_FILES: &str = "
-CREATE TABLE IF NOT EXISTS imported_files (
-    name TEXT PRIMARY KEY,
-    inode INTEGER NOT NULL,
-    size INTEGER NOT NULL,
-    modified INTEGER NOT NULL,
-    whole INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-";
+/// The requests of record files of XRootD's daemon that were taken over, also in databases of an earlier start.
+const IMPORTED_REQUESTS: &str =
+    "CREATE TABLE IF NOT EXISTS imported_requests (request BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;";
 
 /// Sets the connection up, and creates or upgrades the tables. Returns their version. Another process may do
 /// the same at this moment.
@@ -141,7 +134,7 @@ pub(crate) fn prepare(connection: &Connection) -> Result<i64, rusqlite::Error> {
         }
     };
     connection.execute_batch(&format!(
-        "{changes} {FAILED_MIGRATIONS} {IMPORTED_FILES} PRAGMA user_version = {VERSION}; COMMIT"
+        "{changes} {FAILED_MIGRATIONS} {IMPORTED_REQUESTS} PRAGMA user_version = {VERSION}; COMMIT"
     ))?;
     version()
 }

@@ -9,7 +9,6 @@ use crate::entry::{
     CopyFailure, EntryKey, EntryState, FailedFile, Priority, RequestId, TransferDirection, TransferEntry,
 };
 use crate::network_file_system::network_file_system;
-use crate::record_import::RecordFileVersion;
 use crate::sqlite_rows::{COLUMNS, UnreadableRow, bounds, count, entry_of, key_of, seconds, state_columns};
 use crate::sqlite_schema::{VERSION, prepare};
 use crate::store::{EntryStore, OwnerTurn, QueuePlaces};
@@ -143,31 +142,15 @@ impl SqliteStore {
         }
     }
 
-    /// Returns the version of the record file of this name that was taken over last, and whether all of its
-    /// requests were.
-    pub(crate) fn imported_file(
-        &mut self,
-        name: &str,
-    ) -> Result<Option<(RecordFileVersion, bool)>, StoreError> {
-        let sql = "SELECT inode, size, modified, whole FROM imported_files WHERE name = ?";
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let version = |row: &rusqlite::Row<'_>| {
-            let version = RecordFileVersion { inode: row.get(0)?, size: row.get(1)?, modified: row.get(2)? };
-            Ok((version, row.get(3)?))
-        };
-        Ok(statement.query_row([name], version).optional()?)
+    /// Reports whether a request of a record file was taken over.
+    pub(crate) fn has_imported_request(&mut self, identity: &[u8]) -> Result<bool, StoreError> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM imported_requests WHERE request = ?)";
+        Ok(self.connection.prepare_cached(sql)?.query_row([identity], |row| row.get(0))?)
     }
 
-    /// Records that a version of a record file was taken over.
-    pub(crate) fn set_imported_file(
-        &mut self,
-        name: &str,
-        version: RecordFileVersion,
-        is_whole: bool,
-    ) -> Result<(), StoreError> {
-        let RecordFileVersion { inode, size, modified } = version;
-        let sql = "INSERT OR REPLACE INTO imported_files VALUES (?, ?, ?, ?, ?)";
-        self.execute(sql, params![name, inode, size, modified, is_whole]).map(drop)
+    /// Records that a request of a record file was taken over.
+    pub(crate) fn add_imported_request(&mut self, identity: &[u8]) -> Result<(), StoreError> {
+        self.execute("INSERT OR IGNORE INTO imported_requests VALUES (?)", params![identity]).map(drop)
     }
 
     /// Returns up to `most` entries, those after the key `after`, in the order of their keys. Rows that
