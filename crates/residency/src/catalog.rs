@@ -36,6 +36,15 @@ pub struct CatalogProgram {
 }
 
 impl RemoteCatalog for CatalogProgram {
+    fn check_name(&self, path: &LogicalPath) -> Result<(), CopyFailure> {
+        let has_control = || (self.remote_name)(path).as_bytes().iter().any(u8::is_ascii_control);
+        if self.processes.is_some() && has_control() {
+            let text = "oss.rsscmd cannot be asked for a name with control characters in a line";
+            return Err(CopyFailure::new(FailureReason::Permanent, text));
+        }
+        Ok(())
+    }
+
     fn status(&self, path: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
         self.ask(path, CatalogProcesses::ask_alone)
     }
@@ -50,6 +59,7 @@ type AskProcess = fn(&CatalogProcesses, &dyn Fn() -> Command, &[u8], Instant) ->
 
 impl CatalogProgram {
     fn ask(&self, path: &LogicalPath, ask: AskProcess) -> Result<Option<RemoteStatus>, CopyFailure> {
+        self.check_name(path)?;
         let program = self.program.file_name().unwrap_or_default().to_string_lossy();
         let answer = self.answer(path, ask).and_then(CatalogAnswer::into_status);
         let fail = |error| {
@@ -73,9 +83,6 @@ impl CatalogProgram {
             process.close_input();
             return CatalogAnswer::parse(&process.read_to_end(deadline)?);
         };
-        if name.as_bytes().iter().any(u8::is_ascii_control) {
-            return Err(io::Error::other("a name with control characters cannot be asked for in a line"));
-        }
         ask(processes, &command, &[b"statx ", name.as_bytes(), b"\n"].concat(), deadline)
     }
 }
@@ -168,7 +175,10 @@ mod tests {
                 _ => assert_eq!(status(more).unwrap().map(|status| status.size), Some(5000)),
             }
         }
-        assert!(status("/a\nstatx /tape/a b").is_err());
+        for odd in ["/a\nstatx /tape/a b", "/a\tb", "/a\u{7f}"] {
+            assert_eq!(status(odd).unwrap_err().reason, FailureReason::Permanent, "{odd:?}");
+            assert_eq!(catalog.status(&path(odd)).unwrap_err().reason, FailureReason::Permanent, "{odd:?}");
+        }
         std::fs::remove_dir_all(&notes).unwrap();
     }
 

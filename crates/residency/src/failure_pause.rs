@@ -90,5 +90,6 @@ impl FailurePause {
 
 /// Reports whether a failure may be one of the program or mass storage, and not of the file.
 fn is_systematic(failure: &CopyFailure) -> bool {
-    !matches!(failure.reason, FailureReason::InUse | FailureReason::Changed)
+    // A permanent one is known without a copy.
+    !matches!(failure.reason, FailureReason::InUse | FailureReason::Changed | FailureReason::Permanent)
 }

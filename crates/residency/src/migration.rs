@@ -128,6 +128,10 @@ impl Migration {
         if !self.paths.of(path).migrate {
             return Ok(Migrated::NotNeeded("its export does not migrate"));
         }
+        // The copy could not be verified.
+        if let Some(catalog) = &self.staging.catalog {
+            catalog.check_name(path).map_err(CopyOutcome::Failed)?;
+        }
         let Some(transfers) = self.staging.backend.transfers() else {
             return Err(failed("migrate", &io::ErrorKind::Unsupported.into()));
         };

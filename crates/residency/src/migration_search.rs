@@ -6,7 +6,7 @@
 
 use crate::copy_candidate::{CopyNeed, copy_need, has_foreign_record};
 use crate::entry::{EntryKey, Priority, TransferDirection};
-use crate::ports::ResidencyPaths;
+use crate::ports::{RemoteCatalog, ResidencyPaths};
 use crate::queue::Submission;
 use crate::queue_thread::Command;
 use crate::staging::seconds_since_epoch;
@@ -65,6 +65,7 @@ pub struct MigrationSchedule {
 pub(crate) struct MigrationSearch {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) paths: Arc<dyn ResidencyPaths>,
+    pub(crate) catalog: Option<Arc<dyn RemoteCatalog>>,
     pub(crate) schedule: MigrationSchedule,
     pub(crate) source: Arc<str>,
     pub(crate) commands: Sender<Command>,
@@ -98,8 +99,8 @@ impl MigrationSearch {
             tracing::warn!(
                 files = pass.impossible,
                 first = pass.named.join(", "),
-                "files cannot be migrated, because they have no modification time, or their attribute \
-                 {COPY_TIME_ATTRIBUTE} cannot be read; see docs/staging.md"
+                "files cannot be migrated, because they have no modification time, their attribute \
+                 {COPY_TIME_ATTRIBUTE} cannot be read, or oss.rsscmd cannot be asked for their names; see docs/staging.md"
             );
         }
         // Otherwise each search would find the files of the last one, which are not idle yet.
@@ -165,14 +166,13 @@ impl SearchPass<'_> {
     }
 
     fn handle(&mut self, path: &LogicalPath, need: CopyNeed) {
+        let is_askable =
+            || self.search.catalog.as_ref().is_none_or(|catalog| catalog.check_name(path).is_ok());
         match need {
             CopyNeed::Never => {}
-            CopyNeed::Impossible => {
-                self.impossible += 1;
-                if self.named.len() < NAMED_MAX {
-                    self.named.push(path.shown().to_string());
-                }
-            }
+            // The copy could not be verified.
+            CopyNeed::Now | CopyNeed::NotBefore(_) if !is_askable() => self.note_impossible(path),
+            CopyNeed::Impossible => self.note_impossible(path),
             CopyNeed::NotBefore(time) => {
                 self.deferred.insert((time, path.clone()));
                 if self.deferred.len() > DEFERRED_MAX {
@@ -192,6 +192,13 @@ impl SearchPass<'_> {
                     removes: false,
                 });
             }
+        }
+    }
+
+    fn note_impossible(&mut self, path: &LogicalPath) {
+        self.impossible += 1;
+        if self.named.len() < NAMED_MAX {
+            self.named.push(path.shown().to_string());
         }
     }
 

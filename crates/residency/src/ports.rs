@@ -64,6 +64,11 @@ pub struct RemoteStatus {
 
 /// The names in mass storage.
 pub trait RemoteCatalog: Send + Sync {
+    /// Returns the failure of each question for a file because of its name. It is [`crate::FailureReason::Permanent`].
+    fn check_name(&self, path: &LogicalPath) -> Result<(), CopyFailure> {
+        let _ = path;
+        Ok(())
+    }
     /// Returns the status of a file in mass storage; `None` if there is none. Copies and removals depend on it, so it must
     /// not be that of another file. Blocks.
     fn status(&self, path: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure>;

@@ -288,6 +288,7 @@ impl Purger {
     /// Asks whether mass storage has a file of this size, if there is a program that knows it. Blocks.
     fn confirm(&self, path: &LogicalPath, size: u64) -> Result<(), KeptReason> {
         let Some(catalog) = &self.catalog else { return Ok(()) };
+        catalog.check_name(path).map_err(|failure| KeptReason::NotAskable(failure.to_string()))?;
         let text = match catalog.status(path) {
             Ok(Some(status)) if !status.is_directory && status.size == size => return Ok(()),
             Ok(Some(status)) if !status.is_directory => format!("it has {} bytes there", status.size),

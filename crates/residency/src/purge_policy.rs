@@ -53,6 +53,8 @@ pub enum KeptReason {
     UnknownCopy,
     /// The program that knows the names in mass storage does not confirm the copy.
     NotConfirmed(String),
+    /// The program that knows the names in mass storage cannot be asked for this name.
+    NotAskable(String),
     /// The program that knows the names in mass storage has failed.
     CatalogFailed(String),
     /// The program that selects files keeps it.
@@ -89,7 +91,7 @@ impl fmt::Display for KeptReason {
             Self::NotCopied => "mass storage has no copy of this version",
             Self::UnknownCopy => "this server has made no copy of this file under this name",
             Self::NotConfirmed(text) => return write!(f, "mass storage does not confirm its copy: {text}"),
-            Self::CatalogFailed(text) => {
+            Self::NotAskable(text) | Self::CatalogFailed(text) => {
                 return write!(f, "mass storage cannot be asked for its copy: {text}");
             }
             Self::ProgramKeeps => "the program of frm.purge.polprog keeps it",

@@ -134,7 +134,7 @@ impl Residency {
         import.run(&place)?;
         let run = QueueRun::of(place.path()).map_err(fail)?;
         let source: Arc<str> = staging.source().into();
-        let backend = staging.backend.clone();
+        let (backend, catalog) = (staging.backend.clone(), staging.catalog.clone());
         let (commands, inbox) = channel();
         let staging = Arc::new(staging);
         let purger = Purger::for_releases(&staging, &paths, &directory);
@@ -160,6 +160,7 @@ impl Residency {
         let search = migration.map(|schedule| MigrationSearch {
             backend: backend.clone(),
             paths: paths.clone(),
+            catalog,
             schedule,
             source: source.clone(),
             commands: commands.clone(),

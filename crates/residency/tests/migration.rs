@@ -4,9 +4,9 @@
 
 use base::{Clock, LogicalPath, Supervisor};
 use residency::{
-    CopyCommand, CopyFailure, CopyPrograms, EntryKey, PathResidency, Priority, QueueLimits, RemoteCatalog,
-    RemoteStatus, RequestId, RequestStatus, Residency, ResidencyEvents, ResidencyParts, ResidencyPaths,
-    Staging, Submission, TransferDirection,
+    CopyCommand, CopyFailure, CopyPrograms, EntryKey, FailureReason, MigrationSchedule, PathResidency,
+    Priority, QueueLimits, RemoteCatalog, RemoteStatus, RequestId, RequestStatus, Residency, ResidencyEvents,
+    ResidencyParts, ResidencyPaths, Staging, Submission, TransferDirection,
 };
 use rustix::fs::{Timespec, Timestamps, XattrFlags};
 use std::collections::BTreeSet;
@@ -80,6 +80,13 @@ struct Site {
 impl Site {
     /// Creates a server with a function that may return what knows the names on tape.
     fn with(catalog: impl FnOnce(&Path) -> Option<Arc<dyn RemoteCatalog>>) -> Self {
+        Self::start(None, catalog)
+    }
+
+    fn start(
+        migration: Option<MigrationSchedule>,
+        catalog: impl FnOnce(&Path) -> Option<Arc<dyn RemoteCatalog>>,
+    ) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory =
@@ -112,7 +119,7 @@ impl Site {
             limits: LIMITS,
             staging,
             paths: paths.clone(),
-            migration: None,
+            migration,
             clock: Arc::new(RealClock(Instant::now())),
         };
         let residency = Residency::start(parts, &Supervisor::default()).unwrap();
@@ -246,4 +253,62 @@ fn a_file_that_is_not_to_be_copied_stays() {
     site.copy_and_remove("file");
     site.wait_for_end("file");
     assert!(site.disk("file").exists() && site.runs() == 0);
+}
+
+/// What knows the names on tape, and cannot be asked for one of them.
+struct Unaskable;
+impl RemoteCatalog for Unaskable {
+    fn check_name(&self, _: &LogicalPath) -> Result<(), CopyFailure> {
+        Err(CopyFailure::new(FailureReason::Permanent, "an odd name"))
+    }
+    fn status(&self, _: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
+        Err(CopyFailure::new(FailureReason::Temporary, "nobody answers"))
+    }
+}
+
+#[test]
+fn a_file_for_whose_name_mass_storage_cannot_be_asked_is_not_copied() {
+    let site = Site::with(|_| Some(Arc::new(Unaskable)));
+    write_old(&site.disk("odd"), "content", 1000);
+    site.copy_and_remove("odd");
+    wait_until("the failure", || !site.status("odd").failed.is_empty());
+    let RequestStatus { waiting, failed, .. } = site.status("odd");
+    assert_eq!((waiting, &*failed[0].text, site.runs()), (0, "an odd name", 0));
+    assert!(site.disk("odd").exists());
+}
+
+/// Cannot be asked for names that begin with `odd`.
+struct OddNames(PathBuf);
+impl RemoteCatalog for OddNames {
+    fn check_name(&self, path: &LogicalPath) -> Result<(), CopyFailure> {
+        match path.text().starts_with("/odd") {
+            true => Unaskable.check_name(path),
+            false => Ok(()),
+        }
+    }
+    fn status(&self, path: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
+        let size = fs::metadata(self.0.join(&path.text()[1..])).unwrap().len();
+        Ok(Some(RemoteStatus { is_directory: false, size, mode: 0o644, modified: 1 }))
+    }
+}
+
+#[test]
+fn a_search_leaves_out_names_for_which_mass_storage_cannot_be_asked() {
+    let schedule = MigrationSchedule { interval: Duration::ZERO, idle: Duration::ZERO };
+    let site = Site::start(Some(schedule), |directory| {
+        for name in ["odd1", "even"] {
+            write_old(&directory.join("disk").join(name), "content", 1000);
+        }
+        Some(Arc::new(OddNames(directory.join("tape"))))
+    });
+    wait_until("the copy", || site.tape("even").is_some());
+    // A later search finds this file, so the one before has seen all others.
+    write_old(&site.disk("later"), "content", 1000);
+    wait_until("a later search", || site.tape("later").is_some());
+    assert_eq!(site.tape("odd1"), None);
+    let database = rusqlite::Connection::open(site.directory.join("queue/queue.sqlite")).unwrap();
+    let odd: i64 = database
+        .query_row("SELECT count(*) FROM entries WHERE CAST(path AS TEXT) LIKE '/odd%'", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(odd, 0);
 }

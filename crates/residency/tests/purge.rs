@@ -396,6 +396,35 @@ fn a_purge_ends_when_mass_storage_cannot_be_asked() {
 }
 
 /// Returns a program of the shell for the files of a purge.
+/// Cannot be asked for names that begin with `odd`.
+struct OddNames;
+impl RemoteCatalog for OddNames {
+    fn check_name(&self, path: &LogicalPath) -> Result<(), CopyFailure> {
+        match path.text().starts_with("/odd") {
+            true => Err(CopyFailure::new(FailureReason::Permanent, "an odd name")),
+            false => Ok(()),
+        }
+    }
+    fn status(&self, _: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
+        Ok(Some(RemoteStatus { is_directory: false, size: SIZE, mode: 0o644, modified: MODIFIED }))
+    }
+}
+
+#[test]
+fn names_for_which_mass_storage_cannot_be_asked_do_not_end_a_purge() {
+    let disk = Disk::new();
+    // They are the oldest files.
+    for number in 0..20 {
+        disk.copied(&format!("/odd{number}"), 10);
+    }
+    disk.copied("/f", 20);
+    let purger = Purger { catalog: Some(Arc::new(OddNames)), ..disk.purger(1) };
+    assert_eq!(purger.purge().files, 1);
+    assert!(!disk.at("/f").exists() && disk.at("/odd0").exists());
+    let Err(reason) = purger.release(&path("/odd0")) else { panic!("a file without confirmation is gone") };
+    assert_eq!(reason, KeptReason::NotAskable("an odd name".to_owned()));
+}
+
 fn policy_program(script: &str) -> Option<PolicyProgram> {
     let arguments = ["-c", script].map(str::to_owned).to_vec();
     Some(PolicyProgram::new("/bin/sh".into(), arguments, vec!["fname".to_owned()]))

@@ -316,6 +316,13 @@ fn migration_is_slow_while_each_file_fails() {
             assert_eq!(run(&mut queue, &mut store, now, &fail(reason)), 2, "the program has not failed");
         }
     }
+    for file in 40..80 {
+        queue.submit(&mut store, &submission(file, 2, None), 200).unwrap();
+    }
+    for _ in 0..20 {
+        // Names of which each fails without a copy.
+        assert_eq!(run(&mut queue, &mut store, 200, &fail(FailureReason::Permanent)), 2);
+    }
     let temporary = fail(FailureReason::Temporary);
     for _ in 0..10 {
         assert_eq!(run(&mut queue, &mut store, 1000, &temporary), 2);
