@@ -66,7 +66,10 @@ impl ReceivedReport {
             match event {
                 Event::Text(part) => value.push_str(&part),
                 Event::GeneralRef(reference) => {
-                    let _ = write!(value, "&{};", &*reference);
+                    let reference = format!("&{};", &*reference);
+                    // The reader takes anything up to the next semicolon for a reference.
+                    quick_xml::escape::unescape(&reference).map_err(|error| invalid(&error))?;
+                    value.push_str(&reference);
                 }
                 Event::Start(tag) => {
                     report.add(&around, &mut value);
@@ -211,11 +214,18 @@ mod tests {
         report.set_sender("[::1]");
         let flat = "tod 1\u{fffd}host [::9]\npid 7\nhost [::1]\na 8\u{fffd}tod 2\u{fffd}\n\n";
         assert_eq!(report.flat(), flat);
+        let escaped = "<statistics><a>1&amp;host=&#91;&#x3a;&lt;</a></statistics>";
+        let escaped = ReceivedReport::decode(escaped).unwrap();
+        assert_eq!(escaped.cgi(), "a=1&amp;host=&#91;&#x3a;&lt;\n");
         for text in [
             "<statistics tod=\"1&host=[::9]\"></statistics>",
             "<statistics><a&host=x>1</a&host=x></statistics>",
             "<statistics><stats id=\"a=1&amp;host\">2</stats></statistics>",
             "<statistics><stats id=\"a 1\nhost\">2</stats></statistics>",
+            "<statistics><a>1&host=[::9];</a></statistics>",
+            "<statistics><a>1&a\nhost;</a></statistics>",
+            "<statistics><a>1&;</a></statistics>",
+            "<statistics><a>1&#38host=9;</a></statistics>",
         ] {
             assert!(ReceivedReport::decode(text).is_err(), "{text}");
         }
@@ -235,12 +245,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_decoded_or_refused(text in "[<>/a-c0-9\"=& \n]{0,60}") {
+        fn any_text_is_decoded_or_refused(text in "([<>/a-c0-9\"=&; \n]|&amp;|&[a=#1]{1,3};){0,60}") {
             let _ = ReceivedReport::decode(&text);
-            if let Ok(report) = ReceivedReport::decode(&format!("<statistics>{text}</statistics>")) {
+            let reports = [format!("<statistics>{text}</statistics>"), format!("<statistics><a>{text}</a></statistics>")];
+            for report in reports.iter().filter_map(|report| ReceivedReport::decode(report).ok()) {
                 // Nothing of a text adds to the lines or values.
                 prop_assert_eq!(report.flat().lines().count(), report.figures.len() + 1);
                 prop_assert!(report.cgi().lines().count() == 1);
+                for (_, value) in &report.figures {
+                    prop_assert!(quick_xml::escape::unescape(value).is_ok(), "{}", value);
+                }
             }
         }
     }
