@@ -3,7 +3,7 @@
 
 use super::cache_index::IndexedFile;
 use super::clock::{CacheTime, ClockWatch, FileUse};
-use super::removal::{BATCH_FILES, RemovableFile};
+use super::removal::{BATCH_FILES, INTERVAL, RemovableFile};
 use super::settings::excess_over;
 use super::{CacheOrigin, ColdFiles, DirectoryQuota, DiskCache};
 use crate::CacheKey;
@@ -15,6 +15,9 @@ use std::sync::{Arc, Weak};
 /// Number of files that are looked at while the index is locked.
 const PAGE_FILES: usize = 1024;
 
+/// Maximum number of files that one look through a directory chooses. The next look chooses more.
+const OLDEST_MAX: usize = 1 << 16;
+
 /// The files that were not used for the longest time, as many as are needed for a number of bytes.
 #[derive(Default)]
 struct OldestFiles {
@@ -24,12 +27,12 @@ struct OldestFiles {
 }
 
 impl OldestFiles {
-    /// Adds a file, and leaves out those that are not needed for `wanted` bytes.
+    /// Adds a file, and leaves out those that are not needed for `wanted` bytes, and the later used ones of too many.
     fn add(&mut self, file: IndexedFile, wanted: u64, now: CacheTime) {
         self.bytes = self.bytes.saturating_add(file.bytes);
         self.files.push((Reverse(file.used.age(now)), file.key, file.bytes, file.used));
         while let Some((_, _, bytes, _)) = self.files.peek()
-            && self.bytes - bytes >= wanted
+            && (self.bytes - bytes >= wanted || self.files.len() > OLDEST_MAX)
         {
             self.bytes -= bytes;
             self.files.pop();
@@ -56,8 +59,9 @@ struct RemovedFiles {
 pub(super) struct AgedRemoval<'a, O: CacheOrigin>(pub(super) &'a Arc<DiskCache<O>>);
 
 impl<O: CacheOrigin> AgedRemoval<'_, O> {
-    /// Starts the removal of cold files. It ends with the cache.
+    /// Starts the removal of cold files, and the reduction of directories to their quotas. They end with the cache.
     pub(super) fn start(&self) {
+        self.start_quotas();
         let Some(ColdFiles { age, interval }) = self.0.cold else { return };
         let cache = Arc::downgrade(self.0);
         let mut watch = ClockWatch::new(self.0.shared.clock.now());
@@ -66,6 +70,25 @@ impl<O: CacheOrigin> AgedRemoval<'_, O> {
                 tokio::time::sleep(interval).await;
                 let Some(cache) = Weak::upgrade(&cache) else { return };
                 AgedRemoval(&cache).remove_cold(age, &mut watch).await;
+            }
+        });
+    }
+
+    /// Starts the reduction of directories to their quotas. It is a task of its own, because it can take long, and
+    /// nothing could be stored meanwhile on a full disk.
+    fn start_quotas(&self) {
+        if self.0.quotas.is_empty() {
+            return;
+        }
+        let (cache, shared) = (Arc::downgrade(self.0), self.0.shared.clone());
+        self.0.shared.runtime.spawn(async move {
+            loop {
+                tokio::select! {
+                    () = shared.quotas.notified() => {}
+                    () = tokio::time::sleep(INTERVAL) => {}
+                }
+                let Some(cache) = Weak::upgrade(&cache) else { return };
+                AgedRemoval(&cache).keep_quotas().await;
             }
         });
     }
@@ -145,6 +168,8 @@ impl<O: CacheOrigin> AgedRemoval<'_, O> {
             self.remove_unused(oldest.into_files(), &mut removed).await;
             if removed.files > 0 {
                 let RemovedFiles { files, bytes, .. } = removed;
+                // There is more room now.
+                self.0.shared.removal.notify_one();
                 tracing::info!(
                     directory = %directory.shown(), limit, files, bytes,
                     "cached files were removed because their directory has more than its quota"
@@ -211,5 +236,8 @@ mod tests {
             let chosen: Vec<i64> = oldest.into_files().iter().map(|file| file.used.time_of_day).collect();
             assert_eq!(chosen, expected, "{wanted}");
         }
+        let mut oldest = OldestFiles::default();
+        (0..OLDEST_MAX as i64 + 10).for_each(|number| oldest.add(file(number, 1), u64::MAX, now));
+        assert_eq!((oldest.files.len(), oldest.bytes), (OLDEST_MAX, OLDEST_MAX as u64));
     }
 }

@@ -14,6 +14,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Number of files for which the policy keeps frequencies.
 const UNITS: usize = 1 << 16;
 
+/// Number of files that are put back into the order while the index is locked.
+const PUT_BACK_AT_ONCE: usize = 256;
+
 /// The files on disk.
 pub(super) struct CacheIndex(Mutex<IndexState>);
 
@@ -214,13 +217,16 @@ impl CacheIndex {
         parked.0.extend(state.policy.park(number).map(|unit| (key.clone(), unit)));
     }
 
-    /// Puts files that were passed over back into the order.
+    /// Puts files that were passed over back into the order. Others can use the index in between, because there can be
+    /// very many.
     pub(super) fn put_back(&self, parked: ParkedFiles) {
-        let mut state = self.lock();
-        for (key, unit) in parked.0 {
-            let known = state.files.get(&key).filter(|entry| entry.number == unit.key);
-            if let Some(bytes) = known.map(|entry| entry.bytes) {
-                state.policy.put_back(&unit, bytes);
+        for parked in parked.0.chunks(PUT_BACK_AT_ONCE) {
+            let mut state = self.lock();
+            for (key, unit) in parked {
+                let known = state.files.get(key).filter(|entry| entry.number == unit.key);
+                if let Some(bytes) = known.map(|entry| entry.bytes) {
+                    state.policy.put_back(unit, bytes);
+                }
             }
         }
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Interval in which the used space is compared with the limits.
-const INTERVAL: Duration = Duration::from_secs(10);
+pub(super) const INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum number of files that one job of the disk removes.
 pub(super) const BATCH_FILES: usize = 64;
 /// Maximum number of files that are looked at for a batch, because files in use are passed over.
@@ -66,11 +66,11 @@ impl<O: CacheOrigin> DiskCache<O> {
         self.shared.runtime.spawn(async move {
             loop {
                 tokio::select! {
-                    () = shared.removal.notified() => {}
+                    () = shared.removal.notified() => shared.quotas.notify_one(),
                     () = tokio::time::sleep(INTERVAL) => {}
                 }
                 let Some(cache) = Weak::upgrade(&cache) else { return };
-                cache.make_room().await;
+                cache.make_room_on_disk().await;
             }
         });
         let cache = Arc::downgrade(self);
@@ -87,6 +87,11 @@ impl<O: CacheOrigin> DiskCache<O> {
     /// readers and pinned files stay.
     pub async fn make_room(self: &Arc<Self>) {
         AgedRemoval(self).keep_quotas().await;
+        self.make_room_on_disk().await;
+    }
+
+    /// Removes files until the used space is within the limits, and determines how much can be stored.
+    async fn make_room_on_disk(self: &Arc<Self>) {
         let (context, stored) = (self.shared.context.clone(), self.shared.stored());
         let usage = self.shared.on_disk(move || context.disk.usage()).await;
         let Some(Ok(usage)) = usage else { return };

@@ -50,6 +50,8 @@ pub(super) struct CacheShared {
     logged: AtomicI64,
     /// Wakes the removal of files.
     pub(super) removal: Notify,
+    /// Wakes the reduction of directories to their quotas.
+    pub(super) quotas: Notify,
     pub(super) counters: CacheCounters,
     pub(super) pins: CachePins,
 }
@@ -94,6 +96,7 @@ impl CacheShared {
             failed: AtomicI64::new(i64::MIN),
             logged: AtomicI64::new(i64::MIN),
             removal: Notify::new(),
+            quotas: Notify::new(),
             counters: CacheCounters::default(),
             pins: CachePins::default(),
         }

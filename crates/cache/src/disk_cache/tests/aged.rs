@@ -89,6 +89,31 @@ async fn a_quota_holds_for_files_that_cannot_be_removed_at_once() {
     world.check_usage(&cache);
 }
 
+/// The removal for a quota can take long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_are_stored_while_a_directory_is_reduced_to_its_quota() {
+    let world = World::new();
+    let cache = world.start(with_quotas(&[("/q", 12)]));
+    world.until(|| cache.status().is_known).await;
+    store_all(&world, &cache, &["/q/1", "/q/2", "/q/3"], 4).await;
+    world.disk.set_hanging(true);
+    // The oldest file has to go, and then the next one.
+    cache.shared.index.found(&super::key("/q/4"), 100, cache.shared.used_now());
+    let quotas = tokio::spawn({
+        let cache = cache.clone();
+        async move { AgedRemoval(&cache).keep_quotas().await }
+    });
+    world.until(|| cache.files() == 3).await;
+    cache.shared.index.found(&super::key("/q/5"), 4 * BLOCK, cache.shared.used_now());
+    // The disk was full, and others have removed files.
+    cache.shared.set_full(true);
+    cache.shared.removal.notify_one();
+    world.until(|| cache.shared.may_store()).await;
+    assert!(!quotas.is_finished());
+    world.disk.set_hanging(false);
+    tokio::time::timeout(Duration::from_secs(60), quotas).await.unwrap().unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cold_files_are_removed_without_need_of_room() {
     const NAMES: [&str; 4] = ["/a/cold", "/a/used", "/a/open", "/b"];
