@@ -8,7 +8,7 @@ use crate::entry::{CopyFailure, FailedFile, RequestId};
 use crate::migration::Migration;
 use crate::migration_search::{MigrationSchedule, MigrationSearch};
 use crate::outlived::QueueRun;
-use crate::ports::ResidencyPaths;
+use crate::ports::{RemoteCatalog, ResidencyPaths};
 use crate::purge::Purger;
 use crate::queue::{QueueLimits, Submission, TransferQueue};
 use crate::queue_thread::{Command, QueueThread};
@@ -93,6 +93,7 @@ pub const REQUEST_FILES_COUNTED: usize = 100_000;
 pub struct Residency {
     commands: Sender<Command>,
     source: Arc<str>,
+    catalog: Option<Arc<dyn RemoteCatalog>>,
 }
 
 /// The parts of a queue.
@@ -160,7 +161,7 @@ impl Residency {
         let search = migration.map(|schedule| MigrationSearch {
             backend: backend.clone(),
             paths: paths.clone(),
-            catalog,
+            catalog: catalog.clone(),
             schedule,
             source: source.clone(),
             commands: commands.clone(),
@@ -174,7 +175,7 @@ impl Residency {
             let thread = std::thread::Builder::new().name(name.to_owned());
             thread.spawn(work).map_err(ResidencyStartError::Thread)?;
         }
-        Ok(Self { commands, source })
+        Ok(Self { commands, source, catalog })
     }
 
     /// Ends all copies, which stay in the queue, and starts no other one. `reply` is called when all
@@ -187,6 +188,13 @@ impl Residency {
     #[must_use]
     pub fn source(&self) -> Arc<str> {
         self.source.clone()
+    }
+
+    /// Returns the names in mass storage, if there is a program for them. Purges beside the queue use the same one, so that
+    /// no more of its processes run.
+    #[must_use]
+    pub fn catalog(&self) -> Option<Arc<dyn RemoteCatalog>> {
+        self.catalog.clone()
     }
 
     /// Brings a file in. The waiter gets the result when the file has its name, or has failed for good.

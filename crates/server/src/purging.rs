@@ -49,7 +49,7 @@ pub(crate) fn start(
     if transfers.is_none() {
         remove_leftovers(logical, effective)?;
     }
-    let (purge, purge_claim) = purge(logical, effective, &monitor)?.unzip();
+    let (purge, purge_claim) = purge(logical, effective, &monitor, transfers.as_ref())?.unzip();
     let is_needed = transfers.is_some() || purge.is_some();
     Ok((
         files,
@@ -84,6 +84,7 @@ fn purge(
     logical: &Arc<Logical>,
     effective: &Effective,
     monitor: &Option<Arc<TransferMonitor>>,
+    transfers: Option<&ServerTransfers>,
 ) -> Result<Option<(Arc<PurgeThread>, ServerClaim)>, StartError> {
     let Some(policy) = purge_policy(&effective.residency.purge.value) else { return Ok(None) };
     if !effective.storage.exports.iter().any(|export| export.attributes.purge) {
@@ -93,7 +94,10 @@ fn purge(
         backend: logical.backend().clone(),
         paths: Arc::new(Exports(Arc::downgrade(logical))),
         events: Arc::new(FileEvents::new(logical, monitor)),
-        catalog: remote_catalog(effective)?,
+        catalog: match transfers {
+            Some(transfers) => transfers.catalog(),
+            None => remote_catalog(effective)?,
+        },
         stop_file: Some(effective.transfer_directory().join(STOP_PURGE_FILE)),
         policy,
         program: policy_program(effective).map_err(StartError::Residency)?,

@@ -180,7 +180,7 @@ pub(super) const SECTION: Section = Section {
                    stat of a missing file of an export with `stage`, and for each file that is staged, migrated or purged. With `|` it \
                    reads `statx name` in a line instead, and answers with the same lines until the end of its input. One process \
                    answers many stats of clients; each file that is staged, migrated or purged has a process of its own. At most 8 \
-                   processes run at once. Other requests to it are not in force yet.",
+                   processes of the server run at once, and 8 of each daemon. Other requests to it are not in force yet.",
             )
             .executes(|effective| effective.residency.catalog.is_some())
             .example("/usr/bin/mss"),
