@@ -157,7 +157,8 @@ def test_files_are_removed_after_their_copy(tape, site, daemon):  # noqa: F811
         wait_until(lambda: names(server.tree) == ["busy", "kept", "pinned"])
         wait_until(lambda: "a file stays on disk after its copy" in xfrd.output())
         wait_until(lambda: all(tape.content(name) == name.encode() * 100 for name in requests))
-        assert agent(daemon, server, "? op lfn")[0] == ["^ /busy ", ""]
+        # The content is there before the copy has ended.
+        wait_until(lambda: agent(daemon, server, "? op lfn")[0] == ["^ /busy ", ""])
     # The copy is not repeated when the file is free.
     wait_until(lambda: names(server.tree) == ["kept", "pinned"])
     wait_until(lambda: agent(daemon, server, "?")[0] == [""])
