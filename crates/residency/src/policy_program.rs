@@ -4,7 +4,7 @@
 //! them. It answers `y` (purge it), `n` (keep it), or something else, which ends the purge. So does its end, and an
 //! answer that does not come in time.
 
-use crate::line_process::LineProcess;
+use crate::line_process::{LineProcess, UnreadOutput};
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
@@ -68,19 +68,21 @@ impl PolicyProgram {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = self.started(&mut running).and_then(|program| {
             let deadline = Instant::now() + self.time;
+            check_quiet(program)?;
             program.write(&line, deadline)?;
-            program.read_line(deadline)
+            let answer = program.read_line(deadline)?;
+            check_quiet(program)?;
+            Ok(answer)
         });
-        match answer.as_deref() {
-            Ok(b"y") => PolicyAnswer::Purge,
-            Ok(b"n") => PolicyAnswer::Keep,
-            Ok(other) => PolicyAnswer::End(format!("it answered '{}'", String::from_utf8_lossy(other))),
-            Err(error) => {
-                // The next purge starts it again.
-                *running = None;
-                PolicyAnswer::End(base::errno_text(error))
-            }
-        }
+        let end = match answer.as_deref() {
+            Ok(b"y") => return PolicyAnswer::Purge,
+            Ok(b"n") => return PolicyAnswer::Keep,
+            Ok(other) => format!("it answered '{}'", String::from_utf8_lossy(other)),
+            Err(error) => base::errno_text(error),
+        };
+        // The next purge starts it again. What it may still write is no answer to another question.
+        *running = None;
+        PolicyAnswer::End(end)
     }
 
     fn started<'p>(&self, running: &'p mut Option<LineProcess>) -> io::Result<&'p mut LineProcess> {
@@ -123,6 +125,14 @@ impl PolicyProgram {
     }
 }
 
+/// Fails if a program has written something that nobody has asked for.
+fn check_quiet(program: &mut LineProcess) -> io::Result<()> {
+    match program.unread() {
+        UnreadOutput::Bytes => Err(io::Error::other("it writes more than its answers")),
+        UnreadOutput::Nothing | UnreadOutput::End => Ok(()),
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a panic is the failure of a test
 mod tests {
@@ -149,13 +159,12 @@ mod tests {
 
     #[test]
     fn a_program_is_started_once_and_gets_the_values_in_their_order() {
-        let script = "while read a b c d e; do case $b in */go) [ \"$a $c $d $e\" = 'public 11 1 3' ] && echo y || echo bad;; \
-            */stay) echo ' n ';; */pid) echo $$;; esac; done";
+        let script = "while read a b c d e; do n=x$n; case $b in */go) [ \"$a $c $d $e\" = 'public 11 1 3' ] && echo y || echo bad;; \
+            */stay) echo ' n ';; */third) [ $n = xxx ] && echo y || echo n;; esac; done";
         let program = program(script, &[]);
         assert_eq!(program.ask(&question("/d/go")), PolicyAnswer::Purge);
         assert_eq!(program.ask(&question("/d/stay")), PolicyAnswer::Keep);
-        let PolicyAnswer::End(first) = program.ask(&question("/d/pid")) else { panic!() };
-        assert_eq!(program.ask(&question("/d/pid")), PolicyAnswer::End(first), "the same process");
+        assert_eq!(program.ask(&question("/d/third")), PolicyAnswer::Purge, "the same process");
         // A name that would be read as another line or value is not given to it.
         for name in ["/d/a\npublic /d/go 11 1 3", "/d/a b", "/d/a\tb"] {
             assert_eq!(program.ask(&question(name)), PolicyAnswer::Keep);
@@ -173,6 +182,25 @@ mod tests {
         assert_eq!(program.ask(&question("/b")), PolicyAnswer::Purge);
         let missing = PolicyProgram::new("/no/such/program".into(), Vec::new(), Vec::new());
         assert!(matches!(missing.ask(&question("/a")), PolicyAnswer::End(_)));
+    }
+
+    #[test]
+    fn what_a_program_writes_beside_its_answers_is_no_answer() {
+        let answer = "case $b in */go) echo y;; *) echo n";
+        for script in [
+            format!("echo ready; while read a b c; do {answer};; esac; done"),
+            format!("while read a b c; do {answer}; echo because;; esac; done"),
+        ] {
+            let program = program(&script, &[]);
+            for name in ["/d/stay", "/d/go", "/d/stay", "/d/stay", "/d/go", "/d/stay"] {
+                let answer = program.ask(&question(name));
+                assert_ne!(
+                    answer,
+                    if name == "/d/go" { PolicyAnswer::Keep } else { PolicyAnswer::Purge },
+                    "{script}"
+                );
+            }
+        }
     }
 
     #[test]
