@@ -249,7 +249,7 @@ fn a_file_that_is_not_to_be_copied_stays() {
     let site = Site::with(|_| None);
     write_old(&site.disk("file"), "content", 1000);
     let excluded = CopyTime::PLACEHOLDER.encode();
-    rustix::fs::setxattr(&site.disk("file"), COPY_TIME_ATTRIBUTE, &excluded, XattrFlags::empty()).unwrap();
+    rustix::fs::setxattr(site.disk("file"), COPY_TIME_ATTRIBUTE, &excluded, XattrFlags::empty()).unwrap();
     site.copy_and_remove("file");
     site.wait_for_end("file");
     assert!(site.disk("file").exists() && site.runs() == 0);
