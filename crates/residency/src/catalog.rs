@@ -91,6 +91,7 @@ impl CatalogProgram {
 #[allow(clippy::unwrap_used)] // a panic is the failure of a test
 mod tests {
     use super::*;
+    use crate::catalog_processes::SHARED_PROCESSES_MAX;
     use std::path::Path;
 
     const LINE: &str = "rw-r--r-- 1 0 0 11 12 13 5000 4096 10";
@@ -257,6 +258,34 @@ mod tests {
         });
         assert_eq!(catalog.status(&path("/g")).unwrap(), None);
         assert_eq!(started(), 5);
+        std::fs::remove_dir_all(&notes).unwrap();
+    }
+
+    #[test]
+    fn clients_leave_places_to_copies_and_removals() {
+        let notes = notes("places");
+        let catalog = persistent(
+            "touch $1/$$; while read verb name; do case $name in \
+             /tape/hang) while [ ! -e $1/go ]; do sleep 0.01; done;; esac; echo 2; done",
+            &notes,
+        );
+        let started = || std::fs::read_dir(&notes).unwrap().count();
+        std::thread::scope(|scope| {
+            for _ in 0..SHARED_PROCESSES_MAX {
+                scope.spawn(|| assert_eq!(catalog.shown_status(&path("/hang")).unwrap(), None));
+            }
+            let since = Instant::now();
+            while started() < SHARED_PROCESSES_MAX && since.elapsed() < TIME_LIMIT {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let other = scope.spawn(|| catalog.shown_status(&path("/g")));
+            let own = catalog.status(&path("/g"));
+            // Its process waits for one of the others.
+            let started = started();
+            std::fs::write(notes.join("go"), "").unwrap();
+            assert_eq!((own.unwrap(), started), (None, SHARED_PROCESSES_MAX + 1));
+            assert_eq!(other.join().unwrap().unwrap(), None);
+        });
         std::fs::remove_dir_all(&notes).unwrap();
     }
 

@@ -15,6 +15,9 @@ use std::time::Instant;
 /// Maximum number of processes, and so of questions at once.
 const PROCESSES_MAX: usize = 8;
 
+/// Maximum number of processes for questions of clients. They leave some to copies and removals, which fail otherwise.
+pub(crate) const SHARED_PROCESSES_MAX: usize = 6;
+
 /// Processes that are started when they are needed.
 #[derive(Default)]
 pub struct CatalogProcesses {
@@ -39,7 +42,7 @@ impl Drop for ProcessPlace<'_> {
     fn drop(&mut self) {
         let mut pool = self.0.pool();
         pool.all = pool.all.saturating_sub(1);
-        self.0.changed.notify_one();
+        self.0.changed.notify_all();
     }
 }
 
@@ -53,7 +56,7 @@ impl CatalogProcesses {
         deadline: Instant,
     ) -> io::Result<CatalogAnswer> {
         while !self.ends_each.load(Ordering::Relaxed) {
-            let (place, idle) = self.take(true, deadline)?;
+            let (place, idle) = self.take((true, SHARED_PROCESSES_MAX), deadline)?;
             let is_used = idle.is_some();
             let mut process = match idle {
                 Some(process) => process,
@@ -76,7 +79,7 @@ impl CatalogProcesses {
                     return Err(malformed("it writes more than its answer"));
                 }
                 (Ok(answer), unread) => {
-                    if unread == UnreadOutput::Nothing {
+                    if unread == UnreadOutput::Nothing && !self.ends_each.load(Ordering::Relaxed) {
                         self.give_back(place, process);
                     }
                     return Ok(answer);
@@ -90,7 +93,7 @@ impl CatalogProcesses {
                 }
             }
         }
-        self.ask_alone(command, line, deadline)
+        self.ask_one(command, line, (SHARED_PROCESSES_MAX, deadline))
     }
 
     /// Gives a line to a process of its own, and returns its answer. The process has to end with its input, and all that
@@ -101,7 +104,16 @@ impl CatalogProcesses {
         line: &[u8],
         deadline: Instant,
     ) -> io::Result<CatalogAnswer> {
-        let (place, idle) = self.take(false, deadline)?;
+        self.ask_one(command, line, (PROCESSES_MAX, deadline))
+    }
+
+    fn ask_one(
+        &self,
+        command: &dyn Fn() -> Command,
+        line: &[u8],
+        (most, deadline): (usize, Instant),
+    ) -> io::Result<CatalogAnswer> {
+        let (place, idle) = self.take((false, most), deadline)?;
         drop(idle);
         let mut process = LineProcess::start(command())?;
         process.write(line, deadline)?;
@@ -111,15 +123,16 @@ impl CatalogProcesses {
         CatalogAnswer::parse_exactly(&output)
     }
 
-    /// Returns a place for a process, and the idle process that has it, if there is one.
+    /// Returns a place for a process, and the idle process that has it, if there is one. A new process needs a place among
+    /// the first `most`.
     fn take(
         &self,
-        prefers_idle: bool,
+        (prefers_idle, most): (bool, usize),
         deadline: Instant,
     ) -> io::Result<(ProcessPlace<'_>, Option<LineProcess>)> {
         let mut pool = self.pool();
         loop {
-            let has_place = pool.all < PROCESSES_MAX;
+            let has_place = pool.all < most;
             let idle = if prefers_idle || !has_place { pool.idle.pop() } else { None };
             if idle.is_some() {
                 return Ok((ProcessPlace(self), idle));
@@ -141,7 +154,7 @@ impl CatalogProcesses {
         self.pool().idle.push(process);
         // The process keeps its place.
         std::mem::forget(place);
-        self.changed.notify_one();
+        self.changed.notify_all();
     }
 
     /// Uses no process again.
