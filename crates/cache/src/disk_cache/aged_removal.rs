@@ -100,7 +100,7 @@ impl<O: CacheOrigin> AgedRemoval<'_, O> {
         let now = self.0.shared.clock.now();
         let believes = watch.believes(now);
         let (mut removed, mut after) = (RemovedFiles::default(), None);
-        let pinned = self.0.shared.kept_paths();
+        let mut pinned = self.0.shared.kept_paths();
         while let Some(page) = self.page(&LogicalPath::root(), &mut after) {
             let is_cold = |file: &IndexedFile| {
                 let seconds = if believes { file.used.age(now) } else { file.used.unused(now) };
@@ -109,6 +109,9 @@ impl<O: CacheOrigin> AgedRemoval<'_, O> {
             let mut cold: Vec<IndexedFile> = page.into_iter().filter(is_cold).collect();
             let by_record = cold.extract_if(.., |file| file.used.unused(now) <= age).collect();
             cold.extend(self.with_old_records(by_record, (age, now)).await);
+            // A pin that was ordered since the begin counts.
+            pinned = self.0.shared.kept_paths();
+            cold.retain(|file| !pinned.contain(&file.key));
             self.remove_unused(cold, &mut removed).await;
             if removed.has_failed {
                 break;

@@ -455,8 +455,8 @@ impl<O: CacheOrigin> DiskCache<O> {
         }
     }
 
-    /// Removes what is stored of a file, for a client of this session. With `with_open`, also if clients have it open: these keep what is
-    /// stored, fetch the rest, and compare the version before each read.
+    /// Removes what is stored of a file, for a client of this session. With `with_open`, also if clients have it open:
+    /// these keep what is stored, fetch the rest, and compare the version before each read.
     pub async fn evict_file(self: &Arc<Self>, key: &CacheKey, with_open: bool, owner: Owner) -> FileEviction {
         client_commands::evict(self, key, with_open, owner).await
     }

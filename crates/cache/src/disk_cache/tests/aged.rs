@@ -232,6 +232,24 @@ async fn a_use_in_the_future_keeps_no_file_forever() {
     assert_eq!(stored(&world, &["/a", "/b"]), [false; 2]);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pin_that_is_ordered_during_the_removal_of_cold_files_holds() {
+    let (world, cache) = restarted_with_clock(0).await;
+    world.pass(DAY);
+    // The records are read again before the removal.
+    world.disk.set_hanging(true);
+    let before = world.disk.count("open");
+    let cold = tokio::spawn({
+        let cache = cache.clone();
+        async move { remove_cold(&cache, DAY).await }
+    });
+    world.until(|| world.disk.count("open") > before).await;
+    cache.pin(&path("/a"), cache.shared.now() + DAY).await.unwrap();
+    world.disk.set_hanging(false);
+    tokio::time::timeout(Duration::from_secs(60), cold).await.unwrap().unwrap();
+    assert_eq!(stored(&world, &["/a", "/b"]), [true, false]);
+}
+
 /// A file that could not be removed is the next one to go, but not because it is old.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_state_of_a_file_decides_whether_it_is_cold() {
