@@ -28,17 +28,27 @@ fn no_server_is_queried_for_a_name_outside_of_all_inventories() {
     let a = complete_server(&site, "a", &manager);
     let b = complete_server(&site, "b", &manager);
     manager.has_children(2);
-    has_complete_children(&manager, 2);
     let mut client = manager.client();
-    let before = asked(&manager);
-    for number in 0..100 {
-        assert_eq!(client.size(&format!("/none/{number}")).unwrap_err().0, NOT_FOUND);
+    // Servers that join again meanwhile, as on a machine that is too busy for their messages, have to be queried.
+    let joined = || manager.look(|engine| format!("{:?}", engine.resolver().unwrap().cell().bounces()));
+    let mut paths = (0..).map(|number| format!("/none/{number}"));
+    for attempt in 1.. {
+        assert!(attempt < 20, "the servers join again and again");
+        has_complete_children(&manager, 2);
+        let before = (joined(), asked(&manager));
+        for path in paths.by_ref().take(100) {
+            assert_eq!(client.size(&path).unwrap_err().0, NOT_FOUND);
+        }
+        let after = (joined(), asked(&manager));
+        if after.0 == before.0 {
+            assert_eq!(after.1, before.1);
+            break;
+        }
     }
-    assert_eq!(asked(&manager), before);
     // A file that a client creates is known with its directories.
     client.create("/deep/new").unwrap();
     until("the new file is known", || client.size("/deep/new").is_ok());
-    client.size("/deep").unwrap();
+    until("its directory is known", || client.size("/deep").is_ok());
     // A name that was not reported is missing.
     a.put("/by/hand", "");
     b.put("/by/hand", "");
