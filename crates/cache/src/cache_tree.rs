@@ -139,7 +139,7 @@ impl CacheTree {
     /// # Errors
     /// [`CachePinFailure`].
     pub fn pin(&self, pin: CachePin, _lock: &CacheTreeLock) -> Result<(), CachePinFailure> {
-        if !pin.path.is_root() && CacheKey::new(&pin.path).is_none() {
+        if !pin.can_have_files() {
             return Err(CachePinFailure::Name);
         }
         let (now, mut pins) = (pin.created, self.context.load_pins()?);
@@ -376,6 +376,7 @@ mod tests {
         assert_eq!(list("/"), ["/d/f 1500", "foreign /d/foreign", "foreign /d/text.cinfo"]);
         assert!(!disk.directories().contains(&path("/d/e")));
     }
+
     #[test]
     fn pins_of_a_cache_without_a_server() {
         let tree = CacheTree::new(Arc::new(MemoryDisk::default()));

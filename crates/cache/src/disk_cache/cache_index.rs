@@ -84,21 +84,18 @@ impl CacheIndex {
         let number = state.number(key);
         state.policy.request(number);
         state.set(key, bytes, used);
-        state.set_used(key, used);
     }
 
     /// Records that a file was closed, and its size.
     pub(super) fn closed(&self, key: &CacheKey, bytes: u64, used: FileUse) {
-        let mut state = self.lock();
-        state.set(key, bytes, used);
-        state.set_used(key, used);
+        self.lock().set(key, bytes, used);
     }
 
     /// Corrects the last use of a file by its record, unless it was used meanwhile.
     pub(super) fn correct(&self, file: &IndexedFile, used: FileUse) {
         let mut state = self.lock();
-        if state.files.get(&file.key).is_some_and(|entry| entry.used == file.used) {
-            state.set_used(&file.key, used);
+        if let Some(entry) = state.files.get_mut(&file.key).filter(|entry| entry.used == file.used) {
+            entry.used = used;
         }
     }
 
@@ -284,9 +281,10 @@ impl IndexState {
         number
     }
 
-    /// Sets the size of a file. A new one has this last use.
+    /// Sets the size and the last use of a file.
     fn set(&mut self, key: &CacheKey, bytes: u64, used: FileUse) {
-        if self.files.contains_key(key) {
+        if let Some(entry) = self.files.get_mut(key) {
+            entry.used = used;
             return self.resize(key, bytes);
         }
         let number = self.number(key);
@@ -303,12 +301,6 @@ impl IndexState {
             self.totals.change(key, entry.bytes, bytes);
             entry.bytes = bytes;
             self.policy.resize(entry.number, bytes);
-        }
-    }
-
-    fn set_used(&mut self, key: &CacheKey, used: FileUse) {
-        if let Some(entry) = self.files.get_mut(key) {
-            entry.used = used;
         }
     }
 

@@ -22,7 +22,7 @@ pub enum FileEviction {
     Failed,
 }
 
-/// Removes what is stored of a file. See [`DiskCache::evict_file`].
+/// Removes the stored data of a file. See [`DiskCache::evict_file`].
 pub(super) async fn evict<O: CacheOrigin>(
     cache: &Arc<DiskCache<O>>,
     key: &CacheKey,
@@ -48,35 +48,29 @@ pub(super) async fn evict<O: CacheOrigin>(
     evicted.await.unwrap_or(FileEviction::Failed)
 }
 
-/// Removes what is stored of a file, whose slot the caller has.
+/// Removes the stored data of a file. The caller has its slot.
 async fn evict_locked<O: CacheOrigin>(
     cache: &DiskCache<O>,
     key: &CacheKey,
     open: Option<Arc<CachedFile<O>>>,
     owner: Owner,
 ) -> FileEviction {
-    let result = if let Some(file) = open {
-        let had_bytes = file.stored_bytes() > 0;
-        match (cache.retire(&file, true, owner).await, had_bytes) {
-            (false, _) => FileEviction::Failed,
-            (true, true) => FileEviction::Removed,
-            (true, false) => FileEviction::NotCached,
-        }
-    } else {
-        let bytes = cache.shared.index.remove(key);
-        match cache.remove_stored(key, owner).await {
+    let Some(file) = open else {
+        return match cache.remove_closed(key, owner).await {
             Some(true) => FileEviction::Removed,
             Some(false) => FileEviction::NotCached,
-            None => {
-                cache.shared.index.put_again(key, bytes, cache.shared.clock.now());
-                FileEviction::Failed
-            }
-        }
+            None => FileEviction::Failed,
+        };
     };
-    if result == FileEviction::Removed {
-        cache.remove_empty_directories(key, owner).await;
+    let had_bytes = file.stored_bytes() > 0;
+    match (cache.retire(&file, true, owner).await, had_bytes) {
+        (false, _) => FileEviction::Failed,
+        (true, false) => FileEviction::NotCached,
+        (true, true) => {
+            cache.remove_empty_directories(key, owner).await;
+            FileEviction::Removed
+        }
     }
-    result
 }
 
 /// Reports whether all of a file is stored, without a look at the origin.

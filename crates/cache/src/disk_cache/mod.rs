@@ -293,17 +293,26 @@ impl<O: CacheOrigin> DiskCache<O> {
     async fn invalidate(&self, key: &CacheKey, is_suspect: bool) {
         let slot = self.table.slot(key);
         let mut open = slot.lock().await;
-        if let Some(file) = open.take() {
-            self.retire(&file, is_suspect, Owner::SERVER).await;
-        } else {
-            let bytes = self.shared.index.remove(key);
-            match self.remove_stored(key, Owner::SERVER).await {
-                Some(true) => {}
-                Some(false) => return,
-                None => return self.shared.index.put_again(key, bytes, self.shared.clock.now()),
+        match open.take() {
+            Some(file) => {
+                self.retire(&file, is_suspect, Owner::SERVER).await;
+                self.remove_empty_directories(key, Owner::SERVER).await;
             }
+            None => _ = self.remove_closed(key, Owner::SERVER).await,
         }
-        self.remove_empty_directories(key, Owner::SERVER).await;
+    }
+
+    /// Removes a file that is not open, with its directories as far as they are empty. The caller has its slot. Returns
+    /// whether there was one; `None` if it could not be removed, and is still counted.
+    async fn remove_closed(&self, key: &CacheKey, owner: Owner) -> Option<bool> {
+        let bytes = self.shared.index.remove(key);
+        let removed = self.remove_stored(key, owner).await;
+        match removed {
+            Some(true) => self.remove_empty_directories(key, owner).await,
+            Some(false) => {}
+            None => self.shared.index.put_again(key, bytes, self.shared.clock.now()),
+        }
+        removed
     }
 
     /// Removes the directories of a file that has gone, as far as they are empty.
@@ -441,17 +450,10 @@ impl<O: CacheOrigin> DiskCache<O> {
             result.in_use += 1;
             return;
         };
-        let bytes = self.shared.index.remove(key);
-        match self.remove_stored(key, Owner::SERVER).await {
-            Some(true) => {
-                result.removed += 1;
-                self.remove_empty_directories(key, Owner::SERVER).await;
-            }
+        match self.remove_closed(key, Owner::SERVER).await {
+            Some(true) => result.removed += 1,
             Some(false) => {}
-            None => {
-                result.failed += 1;
-                self.shared.index.put_again(key, bytes, self.shared.clock.now());
-            }
+            None => result.failed += 1,
         }
     }
 

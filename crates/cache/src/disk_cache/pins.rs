@@ -165,14 +165,15 @@ impl CacheShared {
     /// # Errors
     /// [`CachePinFailure`].
     pub(super) async fn pin(&self, path: &LogicalPath, expires: i64) -> Result<u64, CachePinFailure> {
-        let path = path.without_slash();
-        if !path.is_root() && CacheKey::new(&path).is_none() {
+        let pin = CachePin { path: path.without_slash(), created: self.now(), expires };
+        if !pin.can_have_files() {
             return Err(CachePinFailure::Name);
         }
+        let path = pin.path.clone();
         let _changing = self.pins.changing.lock().await;
         // Counted for the comparison, and then for the pin.
         self.index.count_below(&path);
-        let result = self.add_pin(&path, expires).await;
+        let result = self.add_pin(pin).await;
         if !matches!(result, Ok((_, true))) {
             self.index.end_count_below(&path);
         }
@@ -180,22 +181,21 @@ impl CacheShared {
     }
 
     /// Stores a pin. Returns the bytes of its files, and whether it is new.
-    async fn add_pin(&self, path: &LogicalPath, expires: i64) -> Result<(u64, bool), CachePinFailure> {
-        let (now, bytes, limit) = (self.now(), self.index.bytes_below(path), self.pins.limit());
-        let status = self.pin_status();
+    async fn add_pin(&self, pin: CachePin) -> Result<(u64, bool), CachePinFailure> {
+        let (bytes, limit) = (self.index.bytes_below(&pin.path), self.pins.limit());
         let mut all = CountedPins::default();
-        status.iter().for_each(|status| all.add(&status.pin.path, status.bytes));
-        all.add(path, bytes);
+        self.pin_status().iter().for_each(|status| all.add(&status.pin.path, status.bytes));
+        all.add(&pin.path, bytes);
         let wanted = all.bytes();
         if wanted > limit {
             return Err(CachePinFailure::TooMuch { wanted, limit });
         }
         let before = self.pins.lock().clone();
-        let mut after = before.clone();
-        if !add_pin(&mut after, CachePin { path: path.clone(), created: now, expires }, now) {
+        let is_new = before.iter().all(|known| known.path != pin.path);
+        let (now, mut after) = (pin.created, before.clone());
+        if !add_pin(&mut after, pin, now) {
             return Err(CachePinFailure::TooMany);
         }
-        let is_new = before.iter().all(|pin| pin.path != *path);
         self.replace_pins(&before, after).await?;
         Ok((bytes, is_new))
     }

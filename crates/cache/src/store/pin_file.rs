@@ -43,6 +43,11 @@ impl CachePin {
         now < self.expires
     }
 
+    /// Reports whether a cached file can be at or below its path.
+    pub(crate) fn can_have_files(&self) -> bool {
+        self.path.is_root() || CacheKey::new(&self.path).is_some()
+    }
+
     /// Reports whether a file is at or below its path.
     #[must_use]
     pub fn covers(&self, key: &CacheKey) -> bool {
