@@ -1,7 +1,9 @@
 //! Decides whether a file needs a copy in mass storage.
 
+use crate::ports::ResidencyPaths;
 use crate::staging::SETTLED_SECONDS;
 use base::LogicalPath;
+use std::io;
 use storage::{CopyRecord, CopyTime, Metadata};
 
 /// The begin of records in the form that this version knows.
@@ -55,10 +57,27 @@ pub(crate) fn copy_need(attribute: Option<&[u8]>, metadata: &Metadata, now: i64,
     if now < ready { CopyNeed::NotBefore(ready) } else { CopyNeed::Now }
 }
 
+/// Reports whether a file with a copy was renamed by a local program, or copied with its attributes. On an export that
+/// is not purged this makes no difference, and `record` is not called.
+///
+/// # Errors
+/// Those of `record`, which returns the record of the copy.
+pub(crate) fn has_foreign_copy(
+    paths: &dyn ResidencyPaths,
+    (path, metadata): (&LogicalPath, &Metadata),
+    attribute: Option<&[u8]>,
+    record: impl FnOnce() -> io::Result<Option<Vec<u8>>>,
+) -> io::Result<bool> {
+    if !CopyTime::shows_copy(attribute, metadata.modified) || !paths.of(path).purge {
+        return Ok(false);
+    }
+    Ok(has_foreign_record(record()?.as_deref(), path, metadata))
+}
+
 /// Reports whether the record of a copy is that of another file: a local program has renamed this one or copied it
 /// with its attributes, or a backup was restored. Then mass storage may not have it under its name. A file
 /// without a record, or with one of a later version, is that of another program.
-pub(crate) fn has_foreign_record(record: Option<&[u8]>, path: &LogicalPath, metadata: &Metadata) -> bool {
+fn has_foreign_record(record: Option<&[u8]>, path: &LogicalPath, metadata: &Metadata) -> bool {
     let record = record.filter(|record| record.starts_with(RECORD_VERSION));
     record.is_some_and(|record| record != CopyRecord::new(path, metadata).encode())
 }

@@ -49,7 +49,6 @@ impl LineProcess {
 
     /// Returns its next line, without blanks around it. The error is `UnexpectedEof` if it has ended.
     pub(crate) fn read_line(&mut self, deadline: Instant) -> io::Result<Vec<u8>> {
-        let output = self.child.stdout.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let behind = self.rest.split_off(end + 1);
@@ -59,10 +58,22 @@ impl LineProcess {
             if self.rest.len() > ANSWER_BYTES_MAX {
                 return Err(io::Error::other("its answer is too long"));
             }
-            let mut buffer = [0; ANSWER_BYTES_MAX];
+            if self.receive(deadline)? == 0 {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it has ended"));
+            }
+        }
+    }
+
+    /// Adds what it writes next to the rest. Returns the number of bytes, which is 0 at its end.
+    fn receive(&mut self, deadline: Instant) -> io::Result<usize> {
+        let output = self.child.stdout.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+        let mut buffer = [0; ANSWER_BYTES_MAX];
+        loop {
             match rustix::io::read(output, &mut buffer) {
-                Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it has ended")),
-                Ok(length) => self.rest.extend_from_slice(buffer.get(..length).unwrap_or_default()),
+                Ok(length) => {
+                    self.rest.extend_from_slice(buffer.get(..length).unwrap_or_default());
+                    return Ok(length);
+                }
                 Err(Errno::AGAIN) => wait(output, PollFlags::IN, deadline)?,
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -77,17 +88,7 @@ impl LineProcess {
 
     /// Returns all that it still writes until its end, or as much as an answer may have.
     pub(crate) fn read_to_end(&mut self, deadline: Instant) -> io::Result<Vec<u8>> {
-        let output = self.child.stdout.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
-        let mut buffer = [0; ANSWER_BYTES_MAX];
-        while self.rest.len() < ANSWER_BYTES_MAX {
-            match rustix::io::read(output, &mut buffer) {
-                Ok(0) => break,
-                Ok(length) => self.rest.extend_from_slice(buffer.get(..length).unwrap_or_default()),
-                Err(Errno::AGAIN) => wait(output, PollFlags::IN, deadline)?,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        while self.rest.len() < ANSWER_BYTES_MAX && self.receive(deadline)? > 0 {}
         Ok(std::mem::take(&mut self.rest))
     }
 

@@ -1,6 +1,6 @@
 //! Copies one file to mass storage, and records that it has a copy there.
 
-use crate::copy_candidate::{CopyNeed, copy_need, has_foreign_record, need_of_foreign};
+use crate::copy_candidate::{CopyNeed, copy_need, has_foreign_copy, need_of_foreign};
 use crate::entry::{CopyFailure, FailureReason, TransferEntry};
 use crate::outlived::QueueRun;
 use crate::ports::{EndedCopy, OutgoingCopy, ResidencyPaths, StopSignal, WriterWatch};
@@ -13,9 +13,7 @@ use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
 use std::time::SystemTime;
-use storage::{
-    COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, FileVersion, HeldFile, Metadata,
-};
+use storage::{COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, FileVersion, HeldFile};
 
 /// Copies files to mass storage.
 pub(crate) struct Migration {
@@ -182,8 +180,9 @@ impl Migration {
         let metadata = file.stat()?;
         let attribute = file.attribute(COPY_TIME_ATTRIBUTE)?;
         let now = seconds_since_epoch();
+        let (of, record) = ((&entry.key.path, &metadata), || file.attribute(COPY_RECORD_ATTRIBUTE));
         let need = match copy_need(attribute.as_deref(), &metadata, now, 0) {
-            CopyNeed::Never if self.has_foreign_copy(entry, file, attribute.as_deref(), &metadata)? => {
+            CopyNeed::Never if has_foreign_copy(&*self.paths, of, attribute.as_deref(), record)? => {
                 need_of_foreign(&metadata, now, 0)
             }
             need => need,
@@ -203,24 +202,6 @@ impl Migration {
         let version = file.version()?;
         file.sync()?;
         Ok(CopyDecision::Copy(FileAtBegin { version, was_written }))
-    }
-
-    /// Reports whether a file with a copy is one that a local program has renamed or copied with its attributes.
-    fn has_foreign_copy(
-        &self,
-        entry: &TransferEntry,
-        file: &dyn HeldFile,
-        attribute: Option<&[u8]>,
-        metadata: &Metadata,
-    ) -> io::Result<bool> {
-        let copied = attribute.and_then(CopyTime::decode);
-        if !copied.is_some_and(|copied| copied.has_copy(metadata.modified))
-            || !self.paths.of(&entry.key.path).purge
-        {
-            return Ok(false);
-        }
-        let record = file.attribute(COPY_RECORD_ATTRIBUTE)?;
-        Ok(has_foreign_record(record.as_deref(), &entry.key.path, metadata))
     }
 
     /// Checks the size of the copy, if there is a program that knows it.

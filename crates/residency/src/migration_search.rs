@@ -4,7 +4,7 @@
 //! are not idle yet. The queue holds a bounded number of files to be migrated, and the search waits
 //! while it is full. So the memory and the database do not grow with the number of files.
 
-use crate::copy_candidate::{CopyNeed, copy_need, has_foreign_record};
+use crate::copy_candidate::{CopyNeed, copy_need, has_foreign_copy};
 use crate::entry::{EntryKey, Priority, TransferDirection};
 use crate::ports::{RemoteCatalog, ResidencyPaths};
 use crate::queue::Submission;
@@ -14,6 +14,7 @@ use crate::sweep::rest_after;
 use crate::tree_walk::{TreeVisitor, walk_tree};
 use base::LogicalPath;
 use std::collections::BTreeSet;
+use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -149,13 +150,11 @@ impl SearchPass<'_> {
         &self,
         (path, metadata): (&LogicalPath, &Metadata),
         attribute: Option<&[u8]>,
-        record: impl FnOnce() -> Option<Vec<u8>>,
+        record: impl FnOnce() -> io::Result<Option<Vec<u8>>>,
     ) -> CopyNeed {
         let need = self.search.need(path, attribute, metadata, self.now);
         let is_foreign = need == CopyNeed::Never
-            && attribute.and_then(CopyTime::decode).is_some_and(|copied| copied.has_copy(metadata.modified))
-            && self.search.paths.of(path).purge
-            && has_foreign_record(record().as_deref(), path, metadata)
+            && has_foreign_copy(&*self.search.paths, (path, metadata), attribute, record).unwrap_or(false)
             // One with several names would need a copy under another of them after each search, and on some file systems
             // the numbers of all files are different after each start.
             && self.transfers.claim_unused(path).is_ok();
@@ -245,7 +244,7 @@ impl SearchPass<'_> {
         let Ok(file) = self.transfers.hold(path) else { return };
         if let (Ok(metadata), Ok(attribute)) = (file.stat(), file.attribute(COPY_TIME_ATTRIBUTE)) {
             self.now = seconds_since_epoch();
-            let record = || file.attribute(COPY_RECORD_ATTRIBUTE).ok().flatten();
+            let record = || file.attribute(COPY_RECORD_ATTRIBUTE);
             let need = self.need((path, &metadata), attribute.as_deref(), record);
             self.handle(path, need);
         }
@@ -266,7 +265,7 @@ impl TreeVisitor for SearchPass<'_> {
         let Ok(metadata) = stream.stat(&entry.name) else { return };
         let need = match stream.attribute(&entry.name, COPY_TIME_ATTRIBUTE) {
             Ok(attribute) => {
-                let record = || stream.attribute(&entry.name, COPY_RECORD_ATTRIBUTE).ok().flatten();
+                let record = || stream.attribute(&entry.name, COPY_RECORD_ATTRIBUTE);
                 self.need((path, &metadata), attribute.as_deref(), record)
             }
             Err(error) if storage::is_missing(&error) => return,

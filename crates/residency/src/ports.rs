@@ -1,6 +1,6 @@
 //! The ports of the crate: what it needs from outside.
 
-use crate::entry::{CopyFailure, TransferEntry};
+use crate::entry::{CopyFailure, TransferDirection, TransferEntry};
 use crate::outlived::QueueRun;
 use crate::queue::CopyOutcome;
 use base::LogicalPath;
@@ -87,6 +87,20 @@ pub struct PathResidency {
     pub migrate: bool,
     /// Files with a copy in mass storage may be removed.
     pub purge: bool,
+}
+
+impl PathResidency {
+    /// Returns the option of exports that a transfer needs and the path does not have; `None` if it has all of them.
+    /// `removes`: the file is removed after its copy.
+    #[must_use]
+    pub const fn missing_option(self, direction: TransferDirection, removes: bool) -> Option<&'static str> {
+        match direction {
+            TransferDirection::In if !self.stage => Some("stage"),
+            TransferDirection::Out if !self.migrate => Some("mig"),
+            _ if removes && !self.purge => Some("purge"),
+            _ => None,
+        }
+    }
 }
 
 /// The exports of a server.

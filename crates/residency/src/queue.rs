@@ -280,7 +280,7 @@ impl TransferQueue {
         store: &mut S,
         submission: &Submission,
         added: u64,
-    ) -> Result<(), QueueError<S::Error>> {
+    ) -> Result<(), S::Error> {
         let Submission { key, request, .. } = submission;
         let entry = match store.find(key)? {
             None | Some(TransferEntry { state: EntryState::Failed { .. }, .. }) => {

@@ -5,9 +5,9 @@
 //! that cannot be read stay in the renamed file, and a file without any that can be read keeps its name; the log names
 //! both.
 
-use crate::entry::{EntryKey, RequestId, TransferDirection};
+use crate::entry::{EntryKey, RequestId};
 use crate::ports::ResidencyPaths;
-use crate::queue::{QueueError, Submission, TransferQueue};
+use crate::queue::{Submission, TransferQueue};
 use crate::record_file::{SLOT_BYTES, TransferRecord, parse_slot, request_identity};
 use crate::sqlite_store::{SqliteStore, StoreError};
 use crate::staging::remote_name;
@@ -191,7 +191,7 @@ impl RecordImport<'_> {
             match request {
                 Ok(None) => {}
                 Ok(Some((submission, added, notifies))) => {
-                    self.adopt(&submission, added)?;
+                    self.queue.adopt(self.store, &submission, added)?;
                     self.store.add_imported_request(&identity)?;
                     content.taken += 1;
                     content.notifying += usize::from(notifies);
@@ -208,38 +208,19 @@ impl RecordImport<'_> {
         }
     }
 
-    fn adopt(&mut self, submission: &Submission, added: u64) -> Result<(), StoreError> {
-        match self.queue.adopt(self.store, submission, added) {
-            Ok(()) | Err(QueueError::NotRunning(_)) => Ok(()),
-            Err(QueueError::Store(error)) => Err(error),
-        }
-    }
-
     /// Returns the request of a record, its time, and whether it has a notification.
     fn submission(&self, record: TransferRecord) -> Result<(Submission, u64, bool), String> {
         let TransferRecord { direction, removes, path, url, client, id, priority, added, notifies } = record;
         let shown = String::from_utf8_lossy(&path).into_owned();
         let path = LogicalPath::parse(&path).map_err(|error| format!("{shown:?}: {error:?}"))?;
-        let residency = self.paths.of(&path);
-        match direction {
-            TransferDirection::In if !residency.stage => {
-                return Err(format!("{shown:?} is not on an export with stage"));
-            }
-            TransferDirection::Out if !residency.migrate => {
-                return Err(format!("{shown:?} is not on an export with mig"));
-            }
-            _ => {}
+        if let Some(option) = self.paths.of(&path).missing_option(direction, removes) {
+            return Err(format!("{shown:?} is not on an export with {option}"));
         }
         if let Some(url) = url
             && url != remote_name(self.remote_root, &path).as_bytes()
         {
             let url = String::from_utf8_lossy(&url).into_owned();
             return Err(format!("{url:?} is not the name of the file behind oss.remoteroot"));
-        }
-        if removes && !residency.purge {
-            return Err(format!(
-                "{shown:?} is to be removed after its copy, and is not on an export with purge"
-            ));
         }
         let owner: Arc<str> = client.into();
         let submission = Submission {
@@ -307,7 +288,7 @@ fn set_aside(files: &PrivateDirectory, name: &str, suffix: &str) -> io::Result<P
 #[allow(clippy::unwrap_used)] // a panic is the failure of a test
 mod tests {
     use super::*;
-    use crate::entry::{EntryState, Priority, TransferEntry};
+    use crate::entry::{EntryState, Priority, TransferDirection, TransferEntry};
     use crate::ports::PathResidency;
     use crate::queue::QueueLimits;
     use crate::record_file::tests::slot;

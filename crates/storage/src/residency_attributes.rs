@@ -64,6 +64,12 @@ impl CopyTime {
     pub fn has_copy(self, modified: i64) -> bool {
         self.0 == modified && self.0 > Self::NEVER.0
     }
+
+    /// Reports whether this value of the attribute shows such a copy. A missing or malformed one does not.
+    #[must_use]
+    pub fn shows_copy(attribute: Option<&[u8]>, modified: i64) -> bool {
+        attribute.and_then(Self::decode).is_some_and(|copied| copied.has_copy(modified))
+    }
 }
 
 /// The file that was copied from or to mass storage: its logical path, inode, size, and modification time

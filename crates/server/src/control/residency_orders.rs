@@ -225,7 +225,7 @@ fn ended(logical: &Logical, path: &LogicalPath, order: TransferOrder) -> Result<
     }
     let copied = logical.backend().attribute(path, COPY_TIME_ATTRIBUTE);
     let copied = copied.map_err(|error| base::errno_text(&error))?;
-    match copied.as_deref().and_then(CopyTime::decode).is_some_and(|copied| copied.has_copy(found.modified)) {
+    match CopyTime::shows_copy(copied.as_deref(), found.modified) {
         true => Ok(()),
         false => Err(
             "mass storage does not have this version: it was changed a moment ago, or is open for writing"

@@ -136,11 +136,8 @@ fn finding(run: &CommandRun<'_>, wanted: FindTarget, found: &FoundName<'_>) -> i
         }
         FindTarget::Unmigrated => match admin.attribute(path, COPY_TIME_ATTRIBUTE)? {
             None => Some(format!("Unmigrated; no copy time: {local}")),
-            Some(value) => {
-                let time = CopyTime::decode(&value);
-                let has_copy = time.is_some_and(|time| time.has_copy(status.modified));
-                (!has_copy).then(|| format!("Unmigrated; modified: {local}"))
-            }
+            value => (!CopyTime::shows_copy(value.as_deref(), status.modified))
+                .then(|| format!("Unmigrated; modified: {local}")),
         },
     })
 }

@@ -133,16 +133,9 @@ impl TransferAgent {
         let shown = String::from_utf8_lossy(word);
         let path = word.split(|byte| *byte == b'?').next().unwrap_or_default();
         let path = LogicalPath::parse(path).map_err(|_| format!("{shown} is not an absolute path"))?;
-        let residency = self.paths.of(&path);
-        match direction {
-            TransferDirection::In if !residency.stage => {
-                Err(format!("{shown} is not on an export with stage"))
-            }
-            TransferDirection::Out if !residency.migrate => {
-                Err(format!("{shown} is not on an export with mig"))
-            }
-            _ if removes && !residency.purge => Err(format!("{shown} is not on an export with purge")),
-            _ => Ok(path),
+        match self.paths.of(&path).missing_option(direction, removes) {
+            Some(option) => Err(format!("{shown} is not on an export with {option}")),
+            None => Ok(path),
         }
     }
 
