@@ -413,19 +413,28 @@ mod tests {
     fn a_file_is_created_while_its_empty_directories_are_removed() {
         let root = TestDirectory::new("plain-race");
         let tree = PlainTree::open(root.path()).unwrap();
-        let has_ended = std::sync::atomic::AtomicBool::new(false);
+        // One removal of each directory for each file, as by a cache: without an end of removals, no number of tries is
+        // enough.
+        let begun = std::sync::atomic::AtomicUsize::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !has_ended.load(std::sync::atomic::Ordering::Acquire) {
+                let mut seen = 0;
+                while seen != usize::MAX {
+                    let now = begun.load(std::sync::atomic::Ordering::Acquire);
+                    if std::mem::replace(&mut seen, now) == now {
+                        std::thread::yield_now();
+                        continue;
+                    }
                     ["/a/b", "/a"].into_iter().for_each(|name| drop(tree.remove_directory(&path(name))));
                 }
             });
-            let created = (0..3000).map(|_| {
+            let created = (1..=3000).map(|number| {
+                begun.store(number, std::sync::atomic::Ordering::Release);
                 tree.create_file(&path("/a/b/f"))?;
                 tree.remove_file(&path("/a/b/f"))
             });
             let failed = created.filter_map(Result::err).next();
-            has_ended.store(true, std::sync::atomic::Ordering::Release);
+            begun.store(usize::MAX, std::sync::atomic::Ordering::Release);
             assert!(failed.is_none(), "{failed:?}");
         });
     }
