@@ -10,10 +10,8 @@ use zeroize::Zeroizing;
 use crate::secret::Secret;
 use crate::trusted_file::{FileTrust, TrustedOwner, read_trusted};
 
-/// The section of a file with keys if none is chosen.
-pub const DEFAULT_PROFILE: &str = "default";
 /// The hash of an empty body.
-pub const EMPTY_BODY_HASH: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+const EMPTY_BODY_HASH: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 /// Maximum size of a file with keys.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 /// Maximum size of a value in it.
@@ -291,10 +289,10 @@ mod tests {
             "[default]\naws_secret_access_key = hunter2\n",
             "aws_secret_access_key = hunter2\n",
         ] {
-            let error = S3Credentials::parse(text.as_bytes(), DEFAULT_PROFILE).unwrap_err();
+            let error = S3Credentials::parse(text.as_bytes(), "default").unwrap_err();
             assert!(!error.contains("hunter2"), "{error}");
         }
-        assert!(S3Credentials::parse(b"[default]\n\xff", DEFAULT_PROFILE).is_err());
+        assert!(S3Credentials::parse(b"[default]\n\xff", "default").is_err());
     }
 
     #[test]
@@ -305,7 +303,7 @@ mod tests {
         std::fs::write(&path, "[default]\naws_access_key_id = A\naws_secret_access_key = hunter2\n").unwrap();
         let read = |mode| {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            S3Credentials::read(&path, DEFAULT_PROFILE).map(drop)
+            S3Credentials::read(&path, "default").map(drop)
         };
         let (open, closed) = (read(0o640), read(0o600));
         std::fs::remove_dir_all(&directory).unwrap();

@@ -14,7 +14,7 @@ use wire::xroot::ErrorCode;
 use super::address::{HttpAddress, has_query};
 use super::exchange::{HttpExchange, HttpReply, HttpRequest};
 use super::files::{FoundFile, find, find_readable};
-use super::headers::{ContentRange, HttpVersion, check_encoding, content_length, text};
+use super::headers::{ContentRange, HttpVersion, content_length, text};
 use super::refusal::refusal;
 use crate::answers::StatInfo;
 use crate::client::Client;
@@ -224,13 +224,11 @@ impl HttpFile {
         let changed = |what: String| Err(Cause::Changed(what));
         let HttpFileState { version, stat, .. } = &*self.state;
         let is_data = matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT);
-        // In an object store, the encoding is a property of the object, whose bytes are sent as they are.
-        let is_plain = self.client.http_pool().object_store().is_some();
         if is_data && !HttpVersion::of(headers).may_be(version) {
             return changed("its entity tag or time is another one".to_owned());
         }
-        if is_data && !is_plain {
-            check_encoding(headers)?;
+        if is_data {
+            self.client.http_pool().check_encoding(headers)?;
         }
         let length = content_length(headers);
         let asked = last - first + 1;

@@ -8,9 +8,10 @@ use wire::xroot::flags::StatFlags;
 use wire::xroot::reply::StatText;
 
 use super::address::HttpAddress;
+use super::elements::BodyReader;
 use super::exchange::{HttpBody, HttpExchange, HttpReply, HttpRequest, reason};
-use super::headers::{ContentRange, HttpVersion, check_encoding, content_length, digest, text};
-use super::multistatus::{BodyReader, DavEntry, read_multistatus, segments};
+use super::headers::{ContentRange, HttpVersion, content_length, digest, text};
+use super::multistatus::{DavEntry, read_multistatus, segments};
 use super::object_files::{list_objects, stat_object};
 use super::refusal::refusal;
 use crate::answers::{FileChecksum, StatInfo};
@@ -119,10 +120,7 @@ async fn found_file(
         let text = format!("{address} has no ranges (Accept-Ranges: none), so parts of files cannot be read");
         return Err(failed(Cause::Unsupported(text)));
     }
-    // In an object store, the encoding is a property of the object, whose bytes are sent as they are.
-    if exchange.store().is_none() {
-        check_encoding(headers).map_err(failed)?;
-    }
+    exchange.client.http_pool().check_encoding(headers).map_err(failed)?;
     let version = HttpVersion::of(headers);
     let mut found = stat(false, size, version.modified.unwrap_or(0), version.id());
     // Such servers answer a request for the head of a directory as that of a file.

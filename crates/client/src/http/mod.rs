@@ -11,6 +11,7 @@
 //! | `headers` | [`ContentRange`], versions of files, times |
 //! | `bearer` | the tokens that requests carry |
 //! | `refusal` | statuses of replies as errors |
+//! | `elements` | XML in replies, read while it arrives |
 //! | `multistatus` | listings of WebDAV |
 //! | `object_store` | [`ObjectStore`]: a bucket with S3, and the keys for it |
 //! | `object_files` | status and listings of an object store |
@@ -23,6 +24,7 @@
 
 mod address;
 mod bearer;
+mod elements;
 mod exchange;
 mod file;
 mod files;

@@ -2,29 +2,17 @@
 //!
 //! The memory of a listing is that of one entry: a text or an element of more than 64 KiB is an error.
 
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker, ready};
-
-use bytes::{Buf, Bytes};
-use quick_xml::NsReader;
-use quick_xml::events::Event;
 use quick_xml::name::{Namespace, ResolveResult};
-use tokio::io::{AsyncBufRead, AsyncRead, ReadBuf};
 
 use super::address::decode;
-use super::exchange::HttpBody;
+use super::elements::{ElementHandler, EventReader, bad, read_elements, read_whole};
 use super::headers::{seconds_of, tag_of};
 use crate::failure::Cause;
 
-/// Maximum size of an element or a text.
-const EVENT_BYTES_MAX: usize = 64 * 1024;
 /// Maximum size of the value of a property, and of a path.
 const VALUE_BYTES_MAX: usize = 16 * 1024;
 /// Maximum depth of elements.
 const DEPTH_MAX: usize = 32;
-/// Maximum size of all of a listing.
-const LISTING_BYTES_MAX: u64 = 4 << 30;
 
 /// The properties of a path.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -100,32 +88,27 @@ impl DavElement {
 /// The state of a listing that is read.
 #[derive(Default)]
 struct ListingState {
-    open: Vec<DavElement>,
-    /// The text of the innermost element.
-    text: String,
     entry: Option<DavEntry>,
     has_path: bool,
     /// The properties of one status, and whether that is a success.
     part: DavEntry,
     is_found: bool,
-    has_root: bool,
 }
 
-fn bad(why: &str) -> Cause {
-    Cause::BadAnswer(format!("the listing in it is malformed: {why}"))
-}
+impl ElementHandler for ListingState {
+    type Element = DavElement;
+    type Entry = DavEntry;
+    const DEPTH_MAX: usize = DEPTH_MAX;
+    const VALUE_BYTES_MAX: usize = VALUE_BYTES_MAX;
 
-impl ListingState {
-    /// Begins an element.
-    fn start(&mut self, element: DavElement) -> Result<(), Cause> {
-        if self.open.len() >= DEPTH_MAX {
-            return Err(bad("it is too deep"));
-        }
-        if self.open.is_empty() && element != DavElement::Multistatus {
-            return Err(bad("it is none of WebDAV"));
-        }
-        self.has_root = true;
-        match (self.open.as_slice(), element) {
+    fn element(namespace: &ResolveResult<'_>, name: &str) -> DavElement {
+        DavElement::of(namespace, name)
+    }
+
+    fn start(&mut self, open: &[DavElement], element: DavElement) -> Result<(), Cause> {
+        match (open, element) {
+            ([], DavElement::Multistatus) => {}
+            ([], _) => return Err(bad("it is none of WebDAV")),
             ([DavElement::Multistatus], DavElement::Response) => {
                 (self.entry, self.has_path) = (Some(DavEntry::default()), false);
             }
@@ -137,25 +120,17 @@ impl ListingState {
             }
             _ => {}
         }
-        self.text.clear();
-        self.open.push(element);
         Ok(())
     }
 
-    fn add_text(&mut self, text: &str) -> Result<(), Cause> {
-        if self.text.len() + text.len() > VALUE_BYTES_MAX {
-            return Err(bad("a value is too long"));
-        }
-        self.text.push_str(text);
-        Ok(())
-    }
-
-    /// Ends the innermost element. Returns an entry when it is complete.
-    fn end(&mut self) -> Result<Option<DavEntry>, Cause> {
-        let Some(element) = self.open.pop() else { return Err(bad("an element ends twice")) };
-        let text = std::mem::take(&mut self.text);
+    fn end(
+        &mut self,
+        open: &[DavElement],
+        element: DavElement,
+        text: String,
+    ) -> Result<Option<DavEntry>, Cause> {
         let text = text.trim();
-        match (self.open.as_slice(), element) {
+        match (open, element) {
             ([DavElement::Multistatus, DavElement::Response], DavElement::Href) => self.set_path(text)?,
             ([DavElement::Multistatus, DavElement::Response, DavElement::Propstat], DavElement::Status) => {
                 self.is_found = text.split(' ').nth(1) == Some("200");
@@ -176,7 +151,9 @@ impl ListingState {
         }
         Ok(None)
     }
+}
 
+impl ListingState {
     fn set_path(&mut self, text: &str) -> Result<(), Cause> {
         let Some(entry) = &mut self.entry else { return Ok(()) };
         // It may be a URL.
@@ -205,149 +182,12 @@ impl ListingState {
     }
 }
 
-/// A reader that limits the bytes of one event.
-pub(super) trait EventReader: AsyncBufRead + Unpin + Send {
-    /// Begins a new event.
-    fn begin(&mut self) -> Result<(), Cause>;
-}
-
 /// Reads a listing, and passes each entry to `found`.
 pub(super) async fn read_multistatus<R: EventReader>(
     reader: R,
-    mut found: impl FnMut(DavEntry) -> Result<(), Cause> + Send,
+    found: impl FnMut(DavEntry) -> Result<(), Cause> + Send,
 ) -> Result<(), Cause> {
-    let mut reader = NsReader::from_reader(reader);
-    let (mut state, mut buffer) = (ListingState::default(), Vec::new());
-    loop {
-        buffer.clear();
-        reader.get_mut().begin()?;
-        let event = reader.read_resolved_event_into_async(&mut buffer).await;
-        let (namespace, event) = event.map_err(|error| cause_of(&error))?;
-        match event {
-            Event::Start(tag) => {
-                state.start(DavElement::of(&namespace, tag.local_name().as_ref()))?;
-            }
-            Event::Empty(tag) => {
-                state.start(DavElement::of(&namespace, tag.local_name().as_ref()))?;
-                if let Some(entry) = state.end()? {
-                    found(entry)?;
-                }
-            }
-            Event::End(_) => {
-                if let Some(entry) = state.end()? {
-                    found(entry)?;
-                }
-            }
-            Event::Text(text) => state.add_text(&text)?,
-            Event::CData(text) => state.add_text(&text)?,
-            Event::GeneralRef(reference) => state.add_text(&resolved(&reference)?)?,
-            // An entity could stand for any number of bytes.
-            Event::DocType(_) => return Err(bad("it has a document type")),
-            Event::Comment(_) | Event::PI(_) | Event::Decl(_) => {}
-            Event::Eof if state.open.is_empty() && state.has_root => return Ok(()),
-            Event::Eof => return Err(bad("it is incomplete")),
-        }
-    }
-}
-
-/// Returns the character of a reference.
-pub(super) fn resolved(reference: &str) -> Result<String, Cause> {
-    let number = |digits: &str, base| u32::from_str_radix(digits, base).ok().and_then(char::from_u32);
-    let character = match reference {
-        "amp" => Some('&'),
-        "lt" => Some('<'),
-        "gt" => Some('>'),
-        "quot" => Some('"'),
-        "apos" => Some('\''),
-        other => match other.strip_prefix("#x") {
-            Some(digits) => number(digits, 16),
-            None => other.strip_prefix('#').and_then(|digits| number(digits, 10)),
-        },
-    };
-    character.map(String::from).ok_or_else(|| bad("it has an unknown entity"))
-}
-
-pub(super) fn cause_of(error: &quick_xml::Error) -> Cause {
-    match error {
-        quick_xml::Error::Io(error) => {
-            match error.get_ref().and_then(|inner| inner.downcast_ref::<Cause>()) {
-                Some(cause) => cause.clone(),
-                None => Cause::Lost(error.to_string()),
-            }
-        }
-        error => bad(&error.to_string().chars().take(200).collect::<String>()),
-    }
-}
-
-/// The body of a reply, as the reader of XML needs it.
-pub(super) struct BodyReader<'a> {
-    body: &'a mut HttpBody,
-    data: Bytes,
-    /// Bytes that this event may still have.
-    left: usize,
-    total: u64,
-    is_ended: bool,
-}
-
-impl<'a> BodyReader<'a> {
-    pub(super) fn new(body: &'a mut HttpBody) -> Self {
-        Self { body, data: Bytes::new(), left: 0, total: 0, is_ended: false }
-    }
-}
-
-impl EventReader for BodyReader<'_> {
-    fn begin(&mut self) -> Result<(), Cause> {
-        self.left = EVENT_BYTES_MAX;
-        if self.total > LISTING_BYTES_MAX {
-            return Err(Cause::TooLarge(format!("{LISTING_BYTES_MAX} bytes")));
-        }
-        Ok(())
-    }
-}
-
-impl AsyncBufRead for BodyReader<'_> {
-    fn poll_fill_buf(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
-        let this = self.get_mut();
-        if this.left == 0 {
-            return Poll::Ready(Err(io::Error::other(bad("an element is too long"))));
-        }
-        while this.data.is_empty() && !this.is_ended {
-            match ready!(this.body.poll_chunk(context)) {
-                Ok(Some(data)) => this.data = data,
-                Ok(None) => this.is_ended = true,
-                Err(cause) => return Poll::Ready(Err(io::Error::other(cause))),
-            }
-        }
-        let length = this.data.len().min(this.left);
-        Poll::Ready(Ok(this.data.get(..length).unwrap_or_default()))
-    }
-
-    fn consume(self: Pin<&mut Self>, count: usize) {
-        let this = self.get_mut();
-        this.data.advance(count.min(this.data.len()));
-        this.left = this.left.saturating_sub(count);
-        this.total += count as u64;
-    }
-}
-
-impl AsyncRead for BodyReader<'_> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let data = ready!(self.as_mut().poll_fill_buf(context))?;
-        let count = data.len().min(into.remaining());
-        into.put_slice(data.get(..count).unwrap_or_default());
-        self.consume(count);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl EventReader for &[u8] {
-    fn begin(&mut self) -> Result<(), Cause> {
-        Ok(())
-    }
+    read_elements(reader, &mut ListingState::default(), found).await
 }
 
 /// Reads a listing of WebDAV, and returns the number of its entries.
@@ -356,20 +196,11 @@ impl EventReader for &[u8] {
 /// [`Cause::BadAnswer`]: it is malformed.
 pub fn check_multistatus(text: &[u8]) -> Result<usize, Cause> {
     let mut count = 0;
-    read_all(text, |_| {
+    read_whole(text, &mut ListingState::default(), |_| {
         count += 1;
         Ok(())
     })?;
     Ok(count)
-}
-
-/// Reads a listing that is there as a whole, which never waits.
-fn read_all(text: &[u8], found: impl FnMut(DavEntry) -> Result<(), Cause> + Send) -> Result<(), Cause> {
-    let read = std::pin::pin!(read_multistatus(text, found));
-    match read.poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(result) => result,
-        Poll::Pending => Err(bad("it is incomplete")),
-    }
 }
 
 #[cfg(test)]
@@ -378,7 +209,7 @@ mod tests {
 
     fn entries(text: &str) -> Result<Vec<DavEntry>, Cause> {
         let mut found = Vec::new();
-        read_all(text.as_bytes(), |entry| {
+        read_whole(text.as_bytes(), &mut ListingState::default(), |entry| {
             found.push(entry);
             Ok(())
         })?;

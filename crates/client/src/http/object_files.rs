@@ -7,9 +7,9 @@ use wire::xroot::ErrorCode;
 use wire::xroot::reply::StatText;
 
 use super::address::{HttpAddress, encode};
+use super::elements::BodyReader;
 use super::exchange::{HttpExchange, HttpReply, HttpRequest};
 use super::files::{find, stat};
-use super::multistatus::BodyReader;
 use super::object_listing::{ListedObject, ListingPage, read_page};
 use super::object_store::{ObjectStore, store_refusal};
 use crate::answers::StatInfo;

@@ -2,14 +2,9 @@
 //!
 //! The memory of a page is that of one entry: a text or an element of more than 64 KiB is an error.
 
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use quick_xml::name::ResolveResult;
 
-use quick_xml::NsReader;
-use quick_xml::events::Event;
-
-use super::multistatus::{EventReader, cause_of, resolved};
+use super::elements::{ElementHandler, EventReader, bad, read_elements, read_whole};
 use crate::failure::Cause;
 
 /// Maximum size of a value: keys have 1,024 bytes.
@@ -71,9 +66,6 @@ impl ListElement {
 /// The state of a page that is read.
 #[derive(Default)]
 struct PageState {
-    open: Vec<ListElement>,
-    /// The text of the innermost element.
-    text: String,
     key: Option<String>,
     size: Option<u64>,
     modified: Option<i64>,
@@ -83,44 +75,38 @@ struct PageState {
     has_root: bool,
 }
 
-fn bad(why: &str) -> Cause {
-    Cause::BadAnswer(format!("the listing in it is malformed: {why}"))
-}
+impl ElementHandler for PageState {
+    type Element = ListElement;
+    type Entry = ListedObject;
+    const DEPTH_MAX: usize = DEPTH_MAX;
+    const VALUE_BYTES_MAX: usize = VALUE_BYTES_MAX;
 
-impl PageState {
-    fn start(&mut self, element: ListElement) -> Result<(), Cause> {
-        if self.open.len() >= DEPTH_MAX {
-            return Err(bad("it is too deep"));
-        }
-        if self.open.is_empty() && (element != ListElement::Result || self.has_root) {
+    fn element(_: &ResolveResult<'_>, name: &str) -> ListElement {
+        ListElement::of(name)
+    }
+
+    fn start(&mut self, open: &[ListElement], element: ListElement) -> Result<(), Cause> {
+        if open.is_empty() && (element != ListElement::Result || self.has_root) {
             return Err(bad("it is none of an object store"));
         }
         self.has_root = true;
-        if let [ListElement::Result] = self.open.as_slice() {
+        if let [ListElement::Result] = open {
             (self.key, self.size, self.modified) = (None, None, None);
         }
-        self.text.clear();
-        self.open.push(element);
         Ok(())
     }
 
-    fn add_text(&mut self, text: &str) -> Result<(), Cause> {
-        if self.text.len() + text.len() > VALUE_BYTES_MAX {
-            return Err(bad("a value is too long"));
-        }
-        self.text.push_str(text);
-        Ok(())
-    }
-
-    /// Ends the innermost element. Returns an entry when it is complete.
-    fn end(&mut self) -> Result<Option<ListedObject>, Cause> {
+    fn end(
+        &mut self,
+        open: &[ListElement],
+        element: ListElement,
+        text: String,
+    ) -> Result<Option<ListedObject>, Cause> {
         use ListElement::{
             CommonPrefixes, Contents, IsTruncated, Key, Modified, NextToken, Prefix, Result, Size,
         };
-        let Some(element) = self.open.pop() else { return Err(bad("an element ends twice")) };
-        // Spaces are part of a key.
-        let text = std::mem::take(&mut self.text);
-        match (self.open.as_slice(), element) {
+        match (open, element) {
+            // Spaces are part of a key.
             ([Result, Contents], Key) | ([Result, CommonPrefixes], Prefix) => self.key = Some(text),
             ([Result, Contents], Size) => {
                 self.size = Some(text.trim().parse().map_err(|_| bad("a size is no number"))?);
@@ -147,7 +133,9 @@ impl PageState {
         }
         Ok(None)
     }
+}
 
+impl PageState {
     fn page(self) -> Result<ListingPage, Cause> {
         let next = self.next.filter(|token| self.is_truncated && !token.is_empty());
         if self.is_truncated && next.is_none() {
@@ -160,38 +148,11 @@ impl PageState {
 /// Reads a page, and passes each entry to `found`.
 pub(super) async fn read_page<R: EventReader>(
     reader: R,
-    mut found: impl FnMut(ListedObject) -> Result<(), Cause> + Send,
+    found: impl FnMut(ListedObject) -> Result<(), Cause> + Send,
 ) -> Result<ListingPage, Cause> {
-    let mut reader = NsReader::from_reader(reader);
-    let (mut state, mut buffer) = (PageState::default(), Vec::new());
-    loop {
-        buffer.clear();
-        reader.get_mut().begin()?;
-        let event = reader.read_resolved_event_into_async(&mut buffer).await;
-        let (_, event) = event.map_err(|error| cause_of(&error))?;
-        let ended = match event {
-            Event::Start(tag) => {
-                state.start(ListElement::of(tag.local_name().as_ref()))?;
-                None
-            }
-            Event::Empty(tag) => {
-                state.start(ListElement::of(tag.local_name().as_ref()))?;
-                state.end()?
-            }
-            Event::End(_) => state.end()?,
-            Event::Text(text) => state.add_text(&text).map(|()| None)?,
-            Event::CData(text) => state.add_text(&text).map(|()| None)?,
-            Event::GeneralRef(reference) => state.add_text(&resolved(&reference)?).map(|()| None)?,
-            // An entity could stand for any number of bytes.
-            Event::DocType(_) => return Err(bad("it has a document type")),
-            Event::Comment(_) | Event::PI(_) | Event::Decl(_) => None,
-            Event::Eof if state.open.is_empty() && state.has_root => return state.page(),
-            Event::Eof => return Err(bad("it is incomplete")),
-        };
-        if let Some(entry) = ended {
-            found(entry)?;
-        }
-    }
+    let mut state = PageState::default();
+    read_elements(reader, &mut state, found).await?;
+    state.page()
 }
 
 /// Reads a page of an object store, and returns the number of its entries.
@@ -199,19 +160,9 @@ pub(super) async fn read_page<R: EventReader>(
 /// # Errors
 /// [`Cause::BadAnswer`]: it is malformed.
 pub fn check_object_listing(text: &[u8]) -> Result<usize, Cause> {
-    read_all(text, |_| Ok(())).map(|page| page.entries)
-}
-
-/// Reads a page that is there as a whole, which never waits.
-fn read_all(
-    text: &[u8],
-    found: impl FnMut(ListedObject) -> Result<(), Cause> + Send,
-) -> Result<ListingPage, Cause> {
-    let read = pin!(read_page(text, found));
-    match read.poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(result) => result,
-        Poll::Pending => Err(bad("it is incomplete")),
-    }
+    let mut state = PageState::default();
+    read_whole(text, &mut state, |_| Ok(()))?;
+    state.page().map(|page| page.entries)
 }
 
 #[cfg(test)]
@@ -219,12 +170,12 @@ mod tests {
     use super::*;
 
     fn page(text: &str) -> Result<(Vec<ListedObject>, ListingPage), Cause> {
-        let mut found = Vec::new();
-        let page = read_all(text.as_bytes(), |entry| {
+        let (mut state, mut found) = (PageState::default(), Vec::new());
+        read_whole(text.as_bytes(), &mut state, |entry| {
             found.push(entry);
             Ok(())
         })?;
-        Ok((found, page))
+        Ok((found, state.page()?))
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use auth::s3::{EMPTY_BODY_HASH, S3Credentials, S3Request, body_hash};
+use auth::s3::{S3Credentials, S3Request, body_hash};
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
@@ -94,10 +94,7 @@ impl ObjectStore {
         for (name, value) in &request.headers {
             covered.push((name.as_str(), value.to_str().map_err(|_| odd())?));
         }
-        let hash = match request.body.is_empty() {
-            true => EMPTY_BODY_HASH.to_owned(),
-            false => body_hash(&request.body),
-        };
+        let hash = body_hash(&request.body);
         let signed = credentials.sign(
             &self.region,
             &S3Request {

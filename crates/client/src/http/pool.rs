@@ -10,11 +10,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
+use hyper::header::HeaderMap;
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, timeout_at};
 
 use super::address::HttpServer;
 use super::bearer::BearerCache;
+use super::headers::check_encoding;
 use super::object_store::ObjectStore;
 use super::stream::HttpStream;
 use crate::client::Client;
@@ -171,6 +173,12 @@ impl HttpPool {
 
     pub(super) fn object_store(&self) -> Option<&Arc<ObjectStore>> {
         self.store.get()
+    }
+
+    /// Fails if the data of a reply is encoded. In an object store, the encoding is a property of the object, whose bytes
+    /// are sent as they are.
+    pub(super) fn check_encoding(&self, headers: &HeaderMap) -> Result<(), Cause> {
+        if self.object_store().is_some() { Ok(()) } else { check_encoding(headers) }
     }
 
     /// Connects again for later requests.
