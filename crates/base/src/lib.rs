@@ -27,6 +27,7 @@
 //! | `shown`        | [`shown()`]: text of peers, escaped for logs and terminals               |
 //! | `random`       | [`SplitMix64`]: fast random numbers that a seed reproduces               |
 //! | `size`         | [`Size`]: a number of bytes in binary units                              |
+//! | `stable_hash`  | [`stable_hash()`]: a hash that is the same in every build                |
 //! | `supervisor`   | [`Supervisor`]: threads and tasks whose failure must end the process     |
 
 mod address_class;
@@ -50,6 +51,7 @@ mod path;
 mod random;
 mod shown;
 mod size;
+mod stable_hash;
 mod supervisor;
 
 pub use address_class::AddressClass;
@@ -73,4 +75,5 @@ pub use path::{LogicalPath, PATH_BYTES_MAX, PathError};
 pub use random::SplitMix64;
 pub use shown::{Escape, Shown, shown};
 pub use size::{Size, parse_size, scaled, size_parts};
+pub use stable_hash::stable_hash;
 pub use supervisor::{Supervisor, ThreadFailure};

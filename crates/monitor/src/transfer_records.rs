@@ -182,14 +182,12 @@ fn line(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the id of a sender, of 48 bits, which is the same after each start: FNV-1a of its names.
+/// Returns the id of a sender, of 48 bits, which is the same after each start.
 fn sender_id(sender: &RecordSender) -> u64 {
     let port = sender.port.to_string();
     let names = [&sender.site, &sender.host, &port, &sender.instance, &sender.program];
     // A zero ends each name, so that no two senders have the same text.
-    let bytes = names.into_iter().flat_map(|name| name.bytes().chain([0]));
-    let hash = bytes
-        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = base::stable_hash(names.into_iter().flat_map(|name| name.as_bytes().iter().chain(&[0])));
     (hash ^ hash >> 48) & 0xffff_ffff_ffff
 }
 

@@ -84,13 +84,10 @@ impl NodeIdentity {
     }
 }
 
-/// Computes FNV-1a over the bytes with a final mix, so that ids that differ in one digit spread
+/// Computes [`base::stable_hash`] of the bytes with a final mix, so that ids that differ in one digit spread
 /// over all 64 bits.
 fn digest(bytes: &[u8]) -> u64 {
-    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    mix(hash)
+    mix(base::stable_hash(bytes))
 }
 
 /// A permutation of 64-bit numbers that changes about half of the bits when one changes (the

@@ -299,12 +299,9 @@ fn state_name(effective: &Effective) -> String {
     let root = effective.storage.local_root.value.clone();
     let root = root.map(|path| path.canonicalize().unwrap_or(path)).unwrap_or_default();
     let first = effective.storage.exports.first().map_or("/", |export| export.prefix.as_str());
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325; // FNV-1a, which is equal in every build
     let exports = effective.storage.exports.iter().map(|export| export.prefix.as_bytes());
-    for byte in exports.chain([root.as_os_str().as_encoded_bytes()]).flat_map(|part| part.iter().chain(&[0]))
-    {
-        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
+    let parts = exports.chain([root.as_os_str().as_encoded_bytes()]);
+    let hash = base::stable_hash(parts.flat_map(|part| part.iter().chain(&[0])));
     let last = if first == "/" { root.as_path() } else { Path::new(first) };
     let last: String = last
         .file_name()
