@@ -2,10 +2,8 @@
 
 import contextlib
 import datetime
-import http.server
 import socket
 import struct
-import threading
 
 import pytest
 
@@ -17,6 +15,7 @@ from origins import CONTENT, SIZE, Proxy, check_silent, check_stopped
 from test_cache import CACHE
 from test_proxy import PYTHON
 from tools import run, wait_until, xrdcp, xrdfs
+from web import AnsweringServer
 
 
 @pytest.fixture(scope="module")
@@ -151,37 +150,15 @@ def test_keys_that_others_can_read_stop_the_start(store):
         server.remove()
 
 
-class Misbehaving:
+class Misbehaving(AnsweringServer):
     """A store whose replies are given by a function of the handler."""
 
-    def __init__(self, answer):
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+    def __init__(self, reply):
+        super().__init__()
+        self.reply = reply
 
-            def do_GET(self):
-                answer(self)
-
-            do_HEAD = do_GET
-
-            def log_message(self, *_):
-                pass
-
-        class Threads(http.server.ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *_):
-                pass
-
-        self.server = Threads(("127.0.0.1", 0), Handler)
-        self.port = self.server.server_address[1]
-
-    def __enter__(self):
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.server.server_close()
+    def answer(self, handler, _has_body):
+        self.reply(handler)
 
 
 def send(handler, status, body=b"", **headers):

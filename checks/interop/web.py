@@ -8,14 +8,10 @@ import threading
 import peers
 
 
-class WebServer:
-    """A web server with files in memory. `read` counts the bytes of files that it has sent, without the first byte that an open requests."""
+class AnsweringServer:
+    """An HTTP server on threads, whose method `answer` gives the replies."""
 
-    def __init__(self, certificate=None):
-        self.files = {}
-        self.requests = []
-        self.read = 0
-        self.lock = threading.Lock()
+    def __init__(self):
         owner = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -39,6 +35,25 @@ class WebServer:
 
         self.server = Threads(("127.0.0.1", 0), Handler)
         self.port = self.server.server_address[1]
+
+    def __enter__(self):
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class WebServer(AnsweringServer):
+    """A web server with files in memory. `read` counts the bytes of files that it has sent, without the first byte that an open requests."""
+
+    def __init__(self, certificate=None):
+        super().__init__()
+        self.files = {}
+        self.requests = []
+        self.read = 0
+        self.lock = threading.Lock()
         self.scheme = "https" if certificate else "http"
         if certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -84,14 +99,6 @@ class WebServer:
             with self.lock:
                 self.read += len(part) if wanted != "bytes=0-0" else 0
             handler.wfile.write(part)
-
-    def __enter__(self):
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.server.server_close()
 
 
 class TheirWebServer(peers.Theirs):
