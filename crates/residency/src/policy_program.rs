@@ -80,7 +80,7 @@ impl PolicyProgram {
             Ok(other) => format!("it answered '{}'", String::from_utf8_lossy(other)),
             Err(error) => base::errno_text(error),
         };
-        // The next purge starts it again. What it may still write is no answer to another question.
+        // The next purge starts a new process, because this one can still write an answer to the old question.
         *running = None;
         PolicyAnswer::End(end)
     }

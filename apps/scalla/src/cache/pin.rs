@@ -120,7 +120,7 @@ fn for_each(
 fn print(path: &str, answer: Result<Value, String>, is_json: bool) {
     match answer {
         Ok(mut answer) if is_json => {
-            // The answer of a server also says that it is one.
+            // The field `ok` of an answer is for the protocol of the socket.
             answer.as_object_mut().map(|object| object.remove("ok"));
             out().json(&answer);
         }

@@ -372,7 +372,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             match claimed {
                 Some(0) => _ = cache.shared.index.remove(&file.key),
                 Some(bytes) => cache.shared.index.closed(&file.key, bytes, cache.shared.used_now()),
-                // What is on disk is as it was.
+                // The job did not run, so the disk is unchanged.
                 None => {}
             }
         });
@@ -457,8 +457,9 @@ impl<O: CacheOrigin> DiskCache<O> {
         }
     }
 
-    /// Removes what is stored of a file, for a client of this session. With `with_open`, also if clients have it open:
-    /// these keep what is stored, fetch the rest, and compare the version before each read.
+    /// Removes the stored data of a file, for a client of this session. With `with_open`, also if clients have the file
+    /// open: their readers use the removed data until they close the file, fetch the rest from the origin, and compare
+    /// the version before each read.
     pub async fn evict_file(self: &Arc<Self>, key: &CacheKey, with_open: bool, owner: Owner) -> FileEviction {
         client_commands::evict(self, key, with_open, owner).await
     }

@@ -57,8 +57,8 @@ impl CachePin {
 
 /// Adds or renews a pin. The order is that of the first orders. Returns whether there was room for it.
 ///
-/// Pins that have ended stay, because the clock can be wrong, until there is no room. Then those that ended first are
-/// dropped, unless that is less than a day ago.
+/// Pins that have ended stay until there is no room, because the clock can be wrong. Then the pins that ended first are
+/// dropped, except for those that ended less than a day ago.
 pub(crate) fn add(pins: &mut Vec<CachePin>, pin: CachePin, now: i64) -> bool {
     if let Some(known) = pins.iter_mut().find(|known| known.path == pin.path && known.holds(now)) {
         known.expires = pin.expires;

@@ -20,7 +20,7 @@ const EVENT_BYTES_MAX: usize = 64 * 1024;
 /// Maximum size of all of a listing.
 const LISTING_BYTES_MAX: u64 = 4 << 30;
 
-/// The kind of a listing: its elements, and what they mean.
+/// A format of listings: its elements, and their meaning.
 pub(super) trait ElementHandler: Send {
     /// A known element, or any other one.
     type Element: Copy + Send;

@@ -58,7 +58,7 @@ impl ObjectStore {
         Arc::new(Self { server: HttpServer::of(endpoint), bucket, region, credentials })
     }
 
-    /// Returns the key at an address: what follows the bucket.
+    /// Returns the key at an address: the path behind the bucket.
     ///
     /// # Errors
     /// [`Cause::BadArgument`]: the address is not in the bucket.
@@ -144,7 +144,7 @@ pub(super) fn redirected(status: StatusCode, headers: &HeaderMap, address: &Http
     Cause::Server { code: ErrorCode::SERVER_ERROR, text }
 }
 
-/// Returns the error of a reply that is not what was asked for, with the code of the store.
+/// Returns the error for a reply without success, with the code of the store.
 pub(super) async fn store_refusal(status: StatusCode, body: HttpBody, address: &HttpAddress) -> Cause {
     let code = timeout(ERROR_TIME, error_code(body)).await.ok().flatten();
     let mut text = format!("{address} answers {}", reason(status));
@@ -168,8 +168,8 @@ pub(super) async fn store_refusal(status: StatusCode, body: HttpBody, address: &
     }
 }
 
-/// Returns the code in the description of an error. The rest of it is not shown, because it repeats what was
-/// signed.
+/// Returns the code in the description of an error. The rest of it is not shown, because it repeats the
+/// signed text.
 async fn error_code(mut body: HttpBody) -> Option<String> {
     let mut text = Vec::new();
     while text.len() < ERROR_BYTES_MAX

@@ -66,7 +66,7 @@ impl FromStr for OriginBucket {
 /// Parses the address of an object store: `https://HOST[:PORT]`.
 ///
 /// # Errors
-/// What is wrong.
+/// A text that names the fault.
 pub fn parse_store_endpoint(text: &str) -> Result<ProxyServer, String> {
     let server: ProxyServer = text.parse()?;
     match text.contains("://") && server.protocol.is_http() {
@@ -78,7 +78,7 @@ pub fn parse_store_endpoint(text: &str) -> Result<ProxyServer, String> {
 /// Parses the name of a region.
 ///
 /// # Errors
-/// What is wrong.
+/// A text that names the fault.
 pub fn parse_region(text: &str) -> Result<String, String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let is_region = (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain);

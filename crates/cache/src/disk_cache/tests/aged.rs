@@ -148,7 +148,7 @@ async fn cold_files_are_removed_without_need_of_room() {
     world.check_usage(&cache);
 }
 
-/// Stores `/a` and `/b`, and starts another process with a clock that is so many seconds ahead.
+/// Stores `/a` and `/b`, and starts another process whose clock is ahead by this number of seconds.
 async fn restarted_with_clock(seconds: i64) -> (World, TestCache) {
     let world = World::new();
     let cache = world.start(settings());

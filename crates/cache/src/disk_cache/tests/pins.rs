@@ -61,7 +61,7 @@ async fn pinned_files_stay_until_the_end_of_their_pin() {
     assert_eq!((evicted.removed, evicted.pinned), (0, 2));
     let pins = cache.pins();
     assert_eq!((pins.len(), pins[0].bytes, pins[0].is_kept), (1, 6 * BLOCK, true));
-    // A change at the origin through this server removes also what is pinned.
+    // A change at the origin through this server also removes pinned data.
     cache.change_content(&path("/d/g")).made().await;
     assert!(!is_stored(&world, "/d/g"));
     // After a power cut, the pin still holds.
@@ -205,7 +205,7 @@ async fn all_pins_hold_until_the_disk_was_looked_through() {
         cache.make_room().await;
     }
     assert!(!cache.status().is_known);
-    // What is not known yet seems to be of others, so the cache seems to be small.
+    // Files that the index does not know yet count as files of others, so the capacity seems to be small.
     let pins = cache.pins();
     assert_eq!((pins[0].bytes, pins[0].is_kept), (15 * BLOCK, true));
     world.disk.set_hanging(false);
