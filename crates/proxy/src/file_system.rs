@@ -22,7 +22,7 @@ use crate::remote_file::RemoteFile;
 use crate::settings::ProxyConfig;
 use crate::status::{brief_stat, file_stat};
 use crate::threads::ProxyThreads;
-use base::{ClientHost, Error, ErrorKind, LogicalPath};
+use base::{Cgi, ClientHost, Error, ErrorKind, LogicalPath};
 use cache::CacheKey;
 use client::xroot::codes::QueryType;
 use client::xroot::flags::OpenOptions;
@@ -235,9 +235,9 @@ impl ProxyFiles {
         if writes && let Err(error) = self.config.check_writable(&target.path, "Opening", "open") {
             return Started::Done(Answer::Error(error));
         }
-        if writes && target.cgi.has_prefix("tpc.") {
-            let text =
-                format!("Unable to open {}; a proxy takes no part in third-party copies", target.path.text());
+        // The authorization leaves the opens of destinations to the grants of their clients.
+        if copies_between_servers(&target.cgi, writes) {
+            let text = format!("Unable to open {}; tpc not supported", target.path.text());
             return refuse(ErrorKind::Unsupported, text);
         }
         let (path, context) = (target.path.clone(), (caller.clone(), self.threads.handle().clone()));
@@ -434,6 +434,13 @@ impl FileSystem for ProxyFiles {
     }
 }
 
+/// Reports whether an open belongs to a third-party copy. The files behind serve none: what is in front
+/// of them removes this text from the opens that it has admitted.
+fn copies_between_servers(cgi: &Cgi, writes: bool) -> bool {
+    let has = |key| cgi.get(key).is_some_and(|value| !value.is_empty());
+    has("tpc.key") || has("tpc.src") || (writes && cgi.has_prefix("tpc."))
+}
+
 fn unsupported(verb: &str, path: &LogicalPath) -> Started {
     let text = format!("Unable to {verb} {}; operation not supported", path.text());
     Started::Done(Answer::error(ErrorKind::Unsupported, text))
@@ -544,6 +551,21 @@ mod tests {
         let ended = for_caller(&caller, Some(&reply), slow()).await;
         assert!(matches!(ended, Err(RequestFailure::Cancelled)));
         assert!(begun.elapsed() <= CALLER_CHECK);
+    }
+
+    #[test]
+    fn an_open_with_a_key_of_a_copy_is_no_ordinary_open() {
+        for (cgi, writes, is_copy) in [
+            ("tpc.key=k&tpc.org=u.1@h", false, true),
+            ("tpc.key=k&tpc.dst=h", false, true),
+            ("tpc.src=h", false, true),
+            ("tpc.stage=placement", true, true),
+            ("tpc.stage=placement", false, false),
+            ("tpc.key=&authz=x", false, false),
+            ("", true, false),
+        ] {
+            assert_eq!(copies_between_servers(&Cgi::new(cgi.as_bytes()), writes), is_copy, "{cgi}");
+        }
     }
 
     #[test]
