@@ -99,7 +99,7 @@ fn doubtful_combinations_are_warnings() {
         "pss.origin o:1".to_owned(),
         format!("{PROXY}pss.origin ="),
         format!("{PROXY}pss.origin o:1\npss.permit x"),
-        format!("{PROXY}pss.origin o:1\nofs.tpc ttl 7"),
+        format!("{PROXY}pss.origin o:1\nofs.tpc pgm /bin/true"),
         format!("{PROXY}pss.origin =\npss.permit x\npss.localroot /x"),
         format!("{PROXY}pss.origin s3://b\npss.permit x"),
         format!("{PROXY}pss.origin http://o\nscalla.s3endpoint http://h"),
@@ -110,6 +110,7 @@ fn doubtful_combinations_are_warnings() {
     }
     let redirects = "pss.origin https://o\npss.permit x";
     assert_eq!(kinds(&format!("{PROXY}{redirects}")), [], "the permit is for redirects");
+    assert_eq!(kinds(&format!("{PROXY}pss.origin o:1\nofs.tpc ttl 7")), []);
     for text in ["pss.setopt ReadAheadSize 1", "pss.setopt Nothing 1"] {
         assert_eq!(kinds(&format!("{PROXY}pss.origin o:1\n{text}")), [ProblemKind::Ignored], "{text}");
     }

@@ -11,7 +11,7 @@ use crate::file_services::FileServices;
 use crate::in_flight::InFlight;
 use crate::job;
 use crate::open_file::{NewFile, OpenFileState, ReleaseReason};
-use crate::third_party::RunningCopy;
+use crate::third_party::{CopyTarget, RunningCopy};
 use base::{Error, ErrorKind, LogicalPath, ReadPiece};
 use std::any::Any;
 use std::io::IoSliceMut;
@@ -234,7 +234,7 @@ impl OpenFile for LogicalHandle {
                 }
             }
             FileOperation::Sync => match &self.copy {
-                Some(copy) => copy.sync(open, reply),
+                Some(copy) => copy.sync(&(open.clone() as Arc<dyn CopyTarget>), reply),
                 None => self.on_pool(reply, |open| open.sync().into()),
             },
             FileOperation::Truncate { size, checkpoint } => {

@@ -128,7 +128,8 @@ pub use staged_files::StagedFiles;
 pub use stager::{HasLeft, StageRequest, Stager, StagerReply};
 pub use status::{LogicalStatus, LogicalTotals};
 pub use third_party::{
-    Bytes, DelegatedCredentials, DestinationAttribute, Fetcher, HostLookup, HostRule, ProofRule,
-    RunningTransfer, Settings as ThirdPartySettings, ThirdPartyCounts, ThirdPartyParts, TransferCompletion,
-    TransferRequest, TransferResult, TransferSink, Written, is_copy as is_third_party_copy,
+    Bytes, CopyingFiles, DelegatedCredentials, DestinationAttribute, Fetcher, HostLookup, HostRule,
+    ProofRule, RunningTransfer, Settings as ThirdPartySettings, ThirdPartyCounts, ThirdPartyParts,
+    TransferCompletion, TransferRequest, TransferResult, TransferSink, Written,
+    is_copy as is_third_party_copy,
 };

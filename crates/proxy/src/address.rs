@@ -11,7 +11,7 @@ const URL_BYTES_MAX: usize = 4095;
 /// Protocols that a forwarded path can name.
 const PROTOCOLS: [&str; 8] = ["root", "xroot", "roots", "xroots", "http", "https", "dav", "davs"];
 /// Prefixes of the keys of opaque text that are for clients only, and those of third-party copies,
-/// which this proxy takes no part in.
+/// which are made in front of these files.
 const REMOVED_PREFIXES: [&[u8]; 3] = [b"xrd.", b"xrdcl.", b"tpc."];
 /// Element of opaque text that counts the proxies on the way of a request.
 const HOPS: &str = "pss.hops";

@@ -13,7 +13,6 @@ use config::{AddressFamily, ChecksumKind, CopyAttribute, Effective, KeepAlive, N
 use digest::Algorithm;
 use net::{BindError, Keepalive, Listener, ListenerConfig, SocketConfig};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::xroot::flags::ServerFlags;
@@ -141,12 +140,11 @@ fn answers(effective: &Effective, role: Option<NodeRole>) -> Vec<(String, String
         ("window", window(effective)),
     ];
     answers.extend(crate::proxied_files::query_answer(effective).map(|answer| ("proxy", answer)));
-    let is_proxy = *effective.proxy.enabled;
-    if effective.logical.third_party.value.is_some() && !is_proxy {
+    let copies = effective.logical.third_party.value.as_ref();
+    if copies.is_some() {
         answers.push(("tpc", "1".to_owned()));
     }
-    let copies = effective.logical.third_party.value.as_ref();
-    if !is_proxy && copies.is_some_and(|copies| copies.credentials.is_some()) {
+    if copies.is_some_and(|copies| copies.credentials.is_some()) {
         answers.push(("tpcdlg", auth::gsi::GSI.to_owned()));
     }
     let offered = &effective.protocol.checksums.offered;
@@ -218,13 +216,11 @@ pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
 }
 
 /// Returns the configuration of third-party copies, with the program or client that carries them
-/// out. It trusts sources by the authorities of `trusted`; `None` for those of the environment. Files
-/// with delegated credentials are in `directory`.
+/// out. It trusts sources by the authorities of `trusted`; `None` for those of the environment. A proxy has no files that a program could write.
 pub(crate) fn third_party(
     copies: &config::ThirdPartyCopy,
-    security: &config::SecurityConfig,
+    effective: &Effective,
     outbound: Outbound,
-    directory: PathBuf,
     trusted: Option<TrustAnchors>,
 ) -> logical::ThirdPartyParts {
     let path = |text: &String| LogicalPath::parse(text.as_bytes()).ok();
@@ -259,10 +255,12 @@ pub(crate) fn third_party(
             Some(_) => logical::DelegatedCredentials::Required,
         },
     };
-    let fetcher: Arc<dyn logical::Fetcher> = match &copies.program {
+    let program = copies.program.as_ref().filter(|_| !*effective.proxy.enabled);
+    let fetcher: Arc<dyn logical::Fetcher> = match program {
         Some(program) => {
             let variable = copies.credentials.as_ref().map(|credentials| credentials.variable.clone());
-            let login_protocols = login_protocols(security);
+            let login_protocols = login_protocols(&effective.security);
+            let directory = effective.copy_credentials_directory();
             let environment = ProgramEnvironment { trusted, variable, directory, login_protocols };
             environment.remove_leftovers();
             Arc::new(ProgramPuller::new(program.clone(), copies.scan, copies.echo, outbound, environment))

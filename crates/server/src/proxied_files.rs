@@ -4,22 +4,23 @@ use crate::adapters::SystemClock;
 use crate::assembly;
 use crate::error::StartError;
 use crate::login;
+use crate::third_party;
 use crate::tls;
 use auth::s3::S3Credentials;
-use base::LogicalPath;
+use base::{LogicalPath, Supervisor};
 use cache::{CacheLimits, ColdFiles, DirectoryQuota, DiskCacheSettings, DiskShare, FileShares};
 use client::http::ObjectStore;
 use client::{Credentials, Scheme, Settings, Source, Url};
 use config::{
     CacheSpace, CacheUsage, Effective, HostPattern, OriginBucket, OriginProtocol, ProxyServer, StoreValues,
 };
-use logical::Prepares;
+use logical::{CopyingFiles, Prepares};
 use proxy::{PrepareIds, ProxyCacheConfig, ProxyConfig, ProxyExport, ProxyFiles};
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use vfs::Caller;
+use vfs::{Caller, FileSystem};
 
 /// Divisor of the limit of descriptors for the connections to the fixed origin, and for those to origins that
 /// clients name. The rest is for clients.
@@ -59,6 +60,17 @@ pub(crate) fn files(effective: &Effective, port: u16) -> Result<Option<Arc<Proxy
     let ids = ProxyPrepares(Prepares::new(&name, &SystemClock::new()));
     let files = ProxyFiles::new(config, Box::new(ids)).map_err(|source| system("the proxy", source))?;
     Ok(Some(files))
+}
+
+/// Returns the files of a proxy with third-party copies, if a directive allows them.
+pub(crate) fn serve_copies(
+    files: Arc<ProxyFiles>,
+    effective: &Effective,
+    supervisor: &Supervisor,
+) -> std::io::Result<Arc<dyn FileSystem>> {
+    let files = CopyingFiles::before(files, third_party::parts(effective), Arc::new(SystemClock::new()));
+    files.start_timer(supervisor)?;
+    Ok(files)
 }
 
 /// Reports whether a host and port are those of this server. A host without an address is not.

@@ -22,8 +22,8 @@ use crate::redirector::Redirector;
 use crate::reload_reads::{PartRead, READ_TIME_MAX, ReloadReaders};
 use crate::static_redirects::StaticRedirects;
 use crate::summary::{ReportedServer, SummaryReporter};
-use crate::third_party::{Handoff, Outbound};
-use crate::tls::{self, CertificateWatch, ServerTls};
+use crate::third_party::{self, Handoff};
+use crate::tls::{CertificateWatch, ServerTls};
 use base::{Identity, LogicalPath, Supervisor};
 use config::{AuthProtocol, Effective};
 use logical::{
@@ -187,7 +187,8 @@ impl RunningServer {
         let cluster = cluster.map(start).transpose()?;
         let staged = logical.as_ref().map(|logical| purging::start(logical, effective, &supervisor));
         let (own, transfers) = staged.transpose()?.unzip();
-        let origins = proxy.clone().map(|files| files as Arc<dyn vfs::FileSystem>);
+        let origins = proxy.clone().map(|files| proxied_files::serve_copies(files, effective, &supervisor));
+        let origins = origins.transpose().map_err(system("a thread"))?;
         let files = served_files(effective, address.port(), own.or(origins), cluster.as_ref(), forwarding)?;
         let files = guarded_files(files, effective, authorization.as_ref(), role, forwarding);
         let loops = Arc::new(start_loops(effective, &supervisor).map_err(system("threads"))?);
@@ -477,18 +478,8 @@ fn admission(keeper: Arc<Doorkeeper>) -> Admission {
 
 /// Lets clients have files copied between servers, if a directive allows it, and starts the timer.
 fn begin_serving(logical: &Arc<Logical>, effective: &Effective, supervisor: &Supervisor) -> io::Result<()> {
-    if let Some(copies) = &effective.logical.third_party.value {
-        let sources = &effective.logical.copy_sources;
-        let trusted = tls::trusted_servers(effective);
-        let outbound = Outbound::new(sources.value.clone(), &effective.host);
-        let directory = effective.copy_credentials_directory();
-        logical.copy_for_others(assembly::third_party(
-            copies,
-            &effective.security,
-            outbound,
-            directory,
-            trusted,
-        ));
+    if let Some(parts) = third_party::parts(effective) {
+        logical.copy_for_others(parts);
     }
     logical.start_timer(supervisor)
 }

@@ -32,9 +32,9 @@ pub struct Caller {
 #[derive(Debug)]
 struct RequestCaller {
     /// The name that the token of the request gives its bearer.
-    name: Box<str>,
-    /// The caller of the session.
-    session: Arc<Caller>,
+    name: Option<Box<str>>,
+    /// The caller of the session; `None` if the request goes on without it.
+    session: Option<Arc<Caller>>,
 }
 
 impl Caller {
@@ -82,6 +82,28 @@ impl Caller {
     /// Returns the caller for one request, whose token gives its bearer this name.
     #[must_use]
     pub fn with_request_name(self: &Arc<Self>, name: &str) -> Self {
+        self.for_request(Some(name.into()), Some(self.clone()))
+    }
+
+    /// Returns the caller for a request that another client makes in the name of this one, as long as that
+    /// is connected.
+    #[must_use]
+    pub fn through(&self, other: &Arc<Self>) -> Self {
+        Self {
+            accepts_deferred_reply: other.accepts_deferred_reply,
+            accepts_read_redirect: other.accepts_read_redirect,
+            dual_stack: other.dual_stack,
+            ..self.for_request(self.request_name().map(Into::into), Some(other.clone()))
+        }
+    }
+
+    /// Returns the caller for requests that go on after it has disconnected.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        self.for_request(self.request_name().map(Into::into), None)
+    }
+
+    fn for_request(&self, name: Option<Box<str>>, session: Option<Arc<Self>>) -> Self {
         Self {
             identity: self.identity.clone(),
             accepts_deferred_reply: self.accepts_deferred_reply,
@@ -89,14 +111,14 @@ impl Caller {
             dual_stack: self.dual_stack,
             is_protected: self.is_protected,
             entity: self.entity.clone(),
-            of_request: Some(Box::new(RequestCaller { name: name.into(), session: self.clone() })),
+            of_request: Some(Box::new(RequestCaller { name, session })),
             disconnected: AtomicBool::new(false),
         }
     }
 
     /// Returns the name that the token of this request gives its bearer.
     pub fn request_name(&self) -> Option<&str> {
-        self.of_request.as_ref().map(|request| &*request.name)
+        self.of_request.as_ref().and_then(|request| request.name.as_deref())
     }
 
     /// Returns the result of authentication, for authorization; `None` if the server asks for none.
@@ -130,13 +152,17 @@ impl Caller {
     }
 
     fn session(self: &Arc<Self>) -> &Arc<Self> {
-        self.of_request.as_ref().map_or(self, |request| &request.session)
+        self.session_of_request().unwrap_or(self)
+    }
+
+    fn session_of_request(&self) -> Option<&Arc<Self>> {
+        self.of_request.as_ref().and_then(|request| request.session.as_ref())
     }
 
     /// Reports whether the caller has disconnected.
     pub fn is_disconnected(&self) -> bool {
         self.disconnected.load(Ordering::Relaxed)
-            || self.of_request.as_ref().is_some_and(|request| request.session.is_disconnected())
+            || self.session_of_request().is_some_and(|session| session.is_disconnected())
     }
 }
 

@@ -243,9 +243,10 @@ pub(crate) fn check_proxy(effective: &Effective, report: &mut ConfigReport) {
     let mut warn = |origin: &Origin, what: &str, allowed: &str| {
         report.add(ProblemKind::Doubtful, origin.clone(), what, allowed);
     };
-    if effective.logical.third_party.is_some() {
-        let what = "ofs.tpc: a proxy takes no part in third-party copies yet";
-        warn(&effective.logical.third_party.origin, what, "clients copy through themselves");
+    let copies = &effective.logical.third_party;
+    if copies.as_ref().is_some_and(|copies| copies.program.is_some()) {
+        let what = "ofs.tpc pgm: a program cannot write the files of a proxy, so the built-in client copies";
+        warn(&copies.origin, what, "remove pgm");
     }
     match (!value.forwards.is_empty(), values.permits.first()) {
         (true, None) => {

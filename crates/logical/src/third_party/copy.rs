@@ -11,12 +11,11 @@ use super::fetcher::{
 use super::jobs::{EnqueueOutcome, JobNumber};
 use super::pull_state::PullState;
 use super::request::PullRequest;
+use super::target::{CopyTarget, HeldTarget};
 use super::{LATER_SECONDS, ThirdPartyCopies};
 use crate::errno::{self, unable};
-use crate::in_flight::InFlight;
 use crate::job;
-use crate::open_file::OpenFileState;
-use base::{ClientHost, Error, ErrorKind, Owner};
+use base::{ClientHost, Error, ErrorKind, LogicalPath, Owner};
 use digest::{Algorithm, Checksum, RunningChecksum};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,7 +71,7 @@ enum CopyStage {
     /// The next sync starts the copy.
     Armed,
     /// The copy waits for its turn.
-    Queued(JobNumber, InFlight),
+    Queued(JobNumber, HeldTarget),
     /// The transfer is in progress; the fetch is present once it was started.
     Running(JobNumber, Option<Box<dyn RunningTransfer>>),
     /// The copy is ending for this reason.
@@ -115,7 +114,7 @@ impl RunningCopy {
     }
 
     /// Handles a sync of the client.
-    pub(crate) fn sync(self: &Arc<Self>, open: &Arc<OpenFileState>, reply: &ReplyTo) -> Started {
+    pub(crate) fn sync(self: &Arc<Self>, target: &Arc<dyn CopyTarget>, reply: &ReplyTo) -> Started {
         let mut state = self.state();
         match &state.stage {
             CopyStage::Idle => {
@@ -131,19 +130,20 @@ impl RunningCopy {
                 state.waiting.push(reply.defer());
             }
             CopyStage::Armed => {
-                let Some(flying) = InFlight::new(open) else {
-                    return Started::Done(Answer::Error(unable("sync", &open.path, errno::BAD_DESCRIPTOR)));
+                let Some(held) = target.clone().hold() else {
+                    let error = unable("sync", target.path(), errno::BAD_DESCRIPTOR);
+                    return Started::Done(Answer::Error(error));
                 };
                 let client = ClientHost::from(self.caller.identity.address);
                 state.owner = reply.owner();
                 match self.third.jobs().enter(self.clone(), client) {
                     EnqueueOutcome::Full => return Started::Done(job::overloaded()),
-                    EnqueueOutcome::Waits(number) => state.stage = CopyStage::Queued(number, flying),
+                    EnqueueOutcome::Waits(number) => state.stage = CopyStage::Queued(number, held),
                     EnqueueOutcome::Start(number) => {
                         state.stage = CopyStage::Running(number, None);
                         state.waiting.push(reply.defer());
                         drop(state);
-                        self.begin(flying);
+                        self.begin(held);
                         return Started::Later { seconds: LATER_SECONDS, text: "" };
                     }
                 }
@@ -157,29 +157,29 @@ impl RunningCopy {
     fn take_turn(self: &Arc<Self>) {
         let mut state = self.state();
         match std::mem::replace(&mut state.stage, CopyStage::Idle) {
-            CopyStage::Queued(number, flying) => {
+            CopyStage::Queued(number, held) => {
                 state.stage = CopyStage::Running(number, None);
                 drop(state);
-                self.begin(flying);
+                self.begin(held);
             }
             other => state.stage = other,
         }
     }
 
     /// Starts the transfer.
-    fn begin(self: &Arc<Self>, flying: InFlight) {
+    fn begin(self: &Arc<Self>, held: HeldTarget) {
         self.note_move(0);
         self.started.store(self.moved.load(Ordering::Acquire), Ordering::Release);
         let copy = self.clone();
-        let watch = CopyGuard(self.clone(), Some(flying));
+        let watch = CopyGuard(self.clone(), Some(held));
         let start = move || copy.fetch(watch);
         // If no thread is available, the watch is dropped, which ends the copy.
         drop(self.third.starts.run(self.owner(), Box::new(start)));
     }
 
     fn fetch(self: &Arc<Self>, mut watch: CopyGuard) {
-        let Some(flying) = watch.1.take() else { return };
-        let open = flying.open().clone();
+        let Some(held) = watch.1.take() else { return };
+        let target = held.target().clone();
         let settings = &self.third.settings;
         let SourceAccess { source, encrypted, credentials, key } = &self.access;
         let origins = key.as_ref().map(|_| self.third.origins(&self.caller.identity));
@@ -194,14 +194,14 @@ impl RunningCopy {
             streams: settings.streams_for(self.pull.streams),
             size: self.pull.size,
             checksum: self.pull.checksum.or(settings.checksum),
-            destination: open.path.text().into_owned(),
+            destination: target.path().text().into_owned(),
             client: self.caller.identity.to_string(),
             client_address: self.caller.identity.address.map(|address| address.to_canonical()),
         };
         let wanted = fetch.checksum;
-        let sink = Arc::new(FileSink { open, copy: self.clone() });
+        let sink = Arc::new(CopySink { target, copy: self.clone() });
         let copy = self.clone();
-        let finish = TransferCompletion::new(move |result| copy.fetched(flying, wanted, result));
+        let finish = TransferCompletion::new(move |result| copy.fetched(held, wanted, result));
         drop(watch);
         let running = self.third.fetcher.start(fetch, sink, finish);
         let mut state = self.state();
@@ -219,22 +219,22 @@ impl RunningCopy {
     /// disk.
     fn fetched(
         self: &Arc<Self>,
-        flying: InFlight,
+        held: HeldTarget,
         wanted: Option<Algorithm>,
         result: Result<TransferResult, Error>,
     ) {
         let fetched = match result {
             Ok(fetched) => fetched,
-            Err(error) => return self.end(flying, Err((error.kind, error.text))),
+            Err(error) => return self.end(held, Err((error.kind, error.text))),
         };
-        let open = flying.open().clone();
-        let mut watch = CopyGuard(self.clone(), Some(flying));
+        let target = held.target().clone();
+        let mut watch = CopyGuard(self.clone(), Some(held));
         let check = move || {
             let copy = watch.0.clone();
-            let outcome = copy.check(&open, wanted, &fetched);
-            if let Some(flying) = watch.1.take() {
+            let outcome = copy.check(target.as_ref(), wanted, &fetched);
+            if let Some(held) = watch.1.take() {
                 let outcome = outcome.map(|()| fetched.bytes).map_err(|error| (error.kind, error.text));
-                copy.end(flying, outcome);
+                copy.end(held, outcome);
             }
         };
         drop(self.third.checks.run(self.owner(), Box::new(check)));
@@ -243,12 +243,11 @@ impl RunningCopy {
     /// Verifies the size and checksum of the copied file. Blocks.
     fn check(
         &self,
-        open: &OpenFileState,
+        target: &dyn CopyTarget,
         wanted: Option<Algorithm>,
         fetched: &TransferResult,
     ) -> Result<(), Error> {
-        let fail = |error| Error::unable("check", &open.path, error);
-        let size = open.file.stat().map_err(fail)?.size;
+        let size = target.size()?;
         if size != fetched.bytes {
             let text = format!("{} bytes were sent, and {size} are here", fetched.bytes);
             return Err(Error::new(ErrorKind::FsError, text));
@@ -258,7 +257,7 @@ impl RunningCopy {
                 let text = format!("the source did not send the {} checksum", algorithm.name());
                 return Err(Error::new(ErrorKind::ChecksumError, text));
             };
-            let ours = self.checksum(open, algorithm)?;
+            let ours = self.checksum(target, algorithm)?;
             if ours != theirs {
                 let text = format!(
                     "the {} checksum of the source is {}, that of the copy {}",
@@ -269,14 +268,10 @@ impl RunningCopy {
                 return Err(Error::new(ErrorKind::ChecksumError, text));
             }
         }
-        open.sync()?;
-        if open.was_disturbed() {
-            return Err(Error::new(ErrorKind::FsError, "another client wrote the file during the copy"));
-        }
-        Ok(())
+        target.settle()
     }
 
-    fn checksum(&self, open: &OpenFileState, algorithm: Algorithm) -> Result<Checksum, Error> {
+    fn checksum(&self, target: &dyn CopyTarget, algorithm: Algorithm) -> Result<Checksum, Error> {
         let mut running = RunningChecksum::new(algorithm);
         let mut buffer = vec![0; READ_BYTES];
         let mut offset = 0;
@@ -284,8 +279,7 @@ impl RunningCopy {
             if self.is_stopping() {
                 return Err(Error::new(ErrorKind::Cancelled, PREMATURE));
             }
-            let read =
-                open.file.read(offset, &mut buffer).map_err(|e| Error::unable("read", &open.path, e))?;
+            let read = target.read_back(offset, &mut buffer)?;
             running.update(buffer.get(..read).unwrap_or_default());
             offset += read as u64;
             self.note_move(0);
@@ -296,7 +290,7 @@ impl RunningCopy {
     }
 
     /// Ends the copy: answers the waiting syncs, and starts the next copy.
-    fn end(self: &Arc<Self>, flying: InFlight, result: Result<u64, (ErrorKind, String)>) {
+    fn end(self: &Arc<Self>, held: HeldTarget, result: Result<u64, (ErrorKind, String)>) {
         let mut state = self.state();
         let (number, outcome) = match std::mem::replace(&mut state.stage, CopyStage::Idle) {
             CopyStage::Running(number, _) => (number, result.map_err(|(kind, why)| self.failure(kind, &why))),
@@ -307,13 +301,13 @@ impl RunningCopy {
             }
         };
         self.third.counters.failed.add(usize::from(outcome.is_err()));
-        self.log(flying.open(), &outcome);
+        self.log(held.target().path(), &outcome);
         let outcome = outcome.map(|_| ());
         self.pull_state.set_whole(outcome.is_ok());
         let waiting = std::mem::take(&mut state.waiting);
         state.stage = CopyStage::Over(outcome.clone());
         drop(state);
-        drop(flying);
+        drop(held);
         for reply in waiting {
             reply.send(answer(&outcome));
         }
@@ -333,8 +327,8 @@ impl RunningCopy {
         (kind, format!("Unable to copy {}; {why}", self.access.url(&self.pull.path)))
     }
 
-    fn log(&self, open: &OpenFileState, outcome: &Result<u64, (ErrorKind, String)>) {
-        let (path, client) = (&open.path, &self.caller.identity);
+    fn log(&self, path: &LogicalPath, outcome: &Result<u64, (ErrorKind, String)>) {
+        let client = &self.caller.identity;
         let source = self.access.url(&self.pull.path);
         match outcome {
             Ok(bytes) if self.third.settings.log_success => {
@@ -357,8 +351,8 @@ impl RunningCopy {
         let mut leaves = None;
         state.stage = match std::mem::replace(&mut state.stage, CopyStage::Idle) {
             CopyStage::Idle | CopyStage::Armed => CopyStage::Over(Err((kind, text.clone()))),
-            CopyStage::Queued(number, flying) => {
-                leaves = Some((number, flying));
+            CopyStage::Queued(number, held) => {
+                leaves = Some((number, held));
                 CopyStage::Over(Err((kind, text.clone())))
             }
             CopyStage::Running(number, running) => {
@@ -374,8 +368,8 @@ impl RunningCopy {
         for reply in waiting {
             reply.send(Answer::error(kind, text.clone()));
         }
-        if let Some((number, flying)) = leaves {
-            drop(flying);
+        if let Some((number, held)) = leaves {
+            drop(held);
             self.third.start_next(number);
         }
     }
@@ -430,56 +424,38 @@ impl ThirdPartyCopies {
 }
 
 /// Guards a part of a copy: if it is dropped early, the copy fails.
-struct CopyGuard(Arc<RunningCopy>, Option<InFlight>);
+struct CopyGuard(Arc<RunningCopy>, Option<HeldTarget>);
 
 impl Drop for CopyGuard {
     fn drop(&mut self) {
-        if let Some(flying) = self.1.take() {
+        if let Some(held) = self.1.take() {
             let why = "internal error; see the destination's log".to_owned();
-            self.0.end(flying, Err((ErrorKind::ServerError, why)));
+            self.0.end(held, Err((ErrorKind::ServerError, why)));
         }
     }
 }
 
 /// The destination of the received data.
-struct FileSink {
-    open: Arc<OpenFileState>,
+struct CopySink {
+    target: Arc<dyn CopyTarget>,
     copy: Arc<RunningCopy>,
 }
 
-impl TransferSink for FileSink {
+impl TransferSink for CopySink {
     fn write(&self, offset: u64, bytes: Bytes, then: Written) {
         if self.copy.is_stopping() {
             return then(Err(Error::new(ErrorKind::Cancelled, PREMATURE)));
         }
-        let Some(flying) = InFlight::new(&self.open) else {
-            return then(Err(unable("write", &self.open.path, errno::BAD_DESCRIPTOR)));
-        };
-        self.open.about_to_write(offset, (*bytes).as_ref());
-        let copy = self.copy.clone();
-        let slot = Arc::new(Mutex::new(Some(then)));
-        let inside = slot.clone();
-        let write = move || {
-            let then = inside.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let result = flying.open().write_pulled(offset, (*bytes).as_ref());
-            copy.note_move((*bytes).as_ref().len() as u64);
-            drop(flying);
-            if let Some(then) = then {
-                then(result);
-            }
-        };
-        if self.open.file.pool().run(self.open.owner, Box::new(write)).is_err()
-            && let Some(then) = slot.lock().unwrap_or_else(PoisonError::into_inner).take()
-        {
-            then(Err(Error::new(
-                ErrorKind::Overloaded,
-                "the destination is overloaded; too many operations wait for its disk",
-            )));
-        }
+        let (copy, length) = (self.copy.clone(), (*bytes).as_ref().len() as u64);
+        let written: Written = Box::new(move |result| {
+            copy.note_move(length);
+            then(result);
+        });
+        self.target.clone().receive(offset, bytes, written);
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.open.file.descriptor()
+        self.target.descriptor()
     }
 
     fn moved(&self, bytes: u64) {

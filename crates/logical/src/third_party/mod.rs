@@ -23,9 +23,14 @@
 //! | `pull_state` | the state of a copy that its destination file needs |
 //! | `jobs` | the queue of copies: pure |
 //! | `counters` | numbers of copies |
+//! | `target` | the file that a copy writes |
+//! | `copying_files` | [`CopyingFiles`]: copies of files that are not on this server |
+//! | `copied_file` | these files, open for a copy |
 //! | `fetcher` | the ports: transfer of the data, resolution of host names |
 
+mod copied_file;
 mod copy;
+mod copying_files;
 mod counters;
 mod delegation;
 mod fetcher;
@@ -37,7 +42,9 @@ mod rendezvous;
 mod request;
 mod settings;
 mod source;
+mod target;
 
+pub use copying_files::CopyingFiles;
 pub use counters::ThirdPartyCounts;
 pub use fetcher::{
     Bytes, Fetcher, HostLookup, RunningTransfer, TransferCompletion, TransferRequest, TransferResult,
@@ -51,6 +58,7 @@ pub(crate) use grant::HeldGrant;
 pub(crate) use pull_state::PullState;
 pub(crate) use request::{CopyRole, PullRequest, collects_grant, parse};
 pub(crate) use source::{GrantOffer, collect, register};
+pub(crate) use target::CopyTarget;
 
 use base::{ClientHost, Clock, Error, ErrorKind, LogicalPath, Owner};
 use counters::ThirdPartyCounters;

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::StorageUser;
+use vfs::{Caller, Target};
 
 /// Maximum number of active grants.
 pub(crate) const GRANTS_MAX: usize = 10_000;
@@ -57,8 +58,20 @@ pub(crate) struct CopyGrant {
     pub(crate) client_host: KnownHost,
     pub(crate) destination: KnownHost,
     pub(crate) expires: Duration,
-    /// The account of the client, with whose rights the file is opened for the destination.
-    pub(crate) user: Option<Arc<StorageUser>>,
+    /// The rights with which the file is opened for the destination.
+    pub(crate) rights: GrantRights,
+}
+
+/// The rights with which a granted file is opened for its destination.
+#[derive(Clone, Default, Debug)]
+pub(crate) enum GrantRights {
+    /// Those of the server.
+    #[default]
+    Server,
+    /// Those of the account of the client.
+    Account(Arc<StorageUser>),
+    /// Those of the client at the servers behind a proxy: the client, and its open of the file.
+    Client(Arc<Caller>, Target),
 }
 
 /// A destination that requests a file under a grant.
@@ -116,10 +129,10 @@ pub(crate) struct GrantNumber(u64);
 pub(crate) struct WaitNumber(u64);
 
 /// The answer to a request.
-#[derive(PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub(crate) enum GrantDecision {
-    /// The destination gets the file with the rights of this account, and the grant is used up.
-    Granted(Option<Arc<StorageUser>>),
+    /// The destination gets the file with these rights, and the grant is used up.
+    Granted(GrantRights),
     /// The destination waits. With `unclear`, there is a grant that differs only in the known names
     /// and addresses of hosts, which should be resolved.
     Waits { number: WaitNumber, unclear: bool },
@@ -273,7 +286,7 @@ impl<W> Rendezvous<W> {
         };
         if let Some(number) = self.find(&asker.key, now, is_for) {
             let taken = self.take_grant(number);
-            return GrantDecision::Granted(taken.and_then(|held| held.grant.user));
+            return GrantDecision::Granted(taken.map(|held| held.grant.rights).unwrap_or_default());
         }
         if self.waiting.len() >= WAITING_MAX {
             return GrantDecision::Full;
@@ -342,7 +355,7 @@ mod tests {
             },
             destination: KnownHost::named(destination),
             expires: T(10),
-            user: None,
+            rights: GrantRights::default(),
         }
     }
 
@@ -364,7 +377,7 @@ mod tests {
     fn a_grant_is_used_once() {
         let mut table = Rendezvous::default();
         assert!(table.grant(grant("10.0.0.2"), T(0)).is_ok());
-        assert_eq!(ask(&mut table, asker("u.7@10.0.0.1", "10.0.0.2")), GrantDecision::Granted(None));
+        assert!(matches!(ask(&mut table, asker("u.7@10.0.0.1", "10.0.0.2")), GrantDecision::Granted(_)));
         assert!(matches!(
             ask(&mut table, asker("u.7@10.0.0.1", "10.0.0.2")),
             GrantDecision::Waits { unclear: false, .. }
@@ -398,7 +411,10 @@ mod tests {
         for origin in ["u.7@10.0.0.1", "u.7@[::ffff:10.0.0.1]", "u.7@[::10.0.0.1]"] {
             let mut table = Rendezvous::default();
             assert!(table.grant(grant("[::ffff:10.0.0.2]"), T(0)).is_ok());
-            assert_eq!(ask(&mut table, asker(origin, "10.0.0.2")), GrantDecision::Granted(None), "{origin}");
+            assert!(
+                matches!(ask(&mut table, asker(origin, "10.0.0.2")), GrantDecision::Granted(_)),
+                "{origin}"
+            );
         }
         assert_eq!(written_ip("[::1]"), Some("::1".parse().unwrap()));
         assert_eq!(written_ip("localhost"), None);
@@ -410,7 +426,7 @@ mod tests {
         local.client_host = KnownHost::named("127.0.0.1");
         let mut table = Rendezvous::default();
         assert!(table.grant(local, T(0)).is_ok());
-        assert_eq!(ask(&mut table, asker("u.7@[::1]", "127.0.0.1")), GrantDecision::Granted(None));
+        assert!(matches!(ask(&mut table, asker("u.7@[::1]", "127.0.0.1")), GrantDecision::Granted(_)));
     }
 
     #[test]
@@ -422,7 +438,7 @@ mod tests {
         ));
         let granted = table.grant(grant("10.0.0.2"), T(2)).ok().unwrap();
         assert_eq!(granted.woken, [1]);
-        assert_eq!(ask(&mut table, asker("u.7@10.0.0.1", "10.0.0.2")), GrantDecision::Granted(None));
+        assert!(matches!(ask(&mut table, asker("u.7@10.0.0.1", "10.0.0.2")), GrantDecision::Granted(_)));
     }
 
     #[test]
@@ -436,7 +452,7 @@ mod tests {
         resolved.client_host.addresses.push("10.0.0.1".parse().unwrap());
         resolved.host.names.push("D.example.org".to_owned());
         assert_eq!(table.clear_up(number, &resolved, T(2)), Some(1));
-        assert_eq!(ask(&mut table, first), GrantDecision::Granted(None));
+        assert!(matches!(ask(&mut table, first), GrantDecision::Granted(_)));
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Opens at a source: a client grants a file to a destination, and the destination collects it. The
 //! rendezvous matches both; this file connects it with opens, host names and replies.
 
+use super::grant::HeldGrant;
 use super::hosts::{COME_AGAIN, deferred_answer};
 use super::rendezvous::{
-    AffectedDestinations, CopyDestination, CopyGrant, GrantDecision, GrantRefusal, KnownHost, WaitNumber,
+    AffectedDestinations, CopyDestination, CopyGrant, GrantDecision, GrantRefusal, GrantRights, KnownHost,
+    WaitNumber,
 };
 use super::{Settings, ThirdPartyCopies, refused};
 use crate::errno::{self, unable};
@@ -11,10 +13,10 @@ use crate::job;
 use crate::job::done;
 use crate::open::{self, OpenPlan, OpenServices};
 use crate::open_file::OpenFileState;
-use base::ErrorKind;
+use base::{ErrorKind, LogicalPath};
 use std::net::IpAddr;
 use std::sync::Arc;
-use vfs::{Answer, DeferredReply, ReplyTo, Started, Value};
+use vfs::{Answer, Caller, DeferredReply, ReplyTo, Started, Value};
 
 /// The grant in the cgi of an open.
 pub(crate) struct GrantOffer {
@@ -38,12 +40,7 @@ pub(crate) fn register(
     let (duty, owner) = (reply.defer(), reply.owner());
     let (opener, inside, client) = (opener.clone(), third.clone(), plan.caller.identity.address);
     let look_up = move || {
-        let mut destination = KnownHost::named(&offer.destination);
-        // A lookup is avoided for an address, because a name service may take seconds to reject it.
-        if destination.addresses.is_empty() {
-            let found = inside.names.addresses(&offer.destination);
-            destination.addresses.extend(found.iter().map(IpAddr::to_canonical));
-        }
+        let destination = inside.destination(&offer);
         let (backend, path) = (opener.services.backend.clone(), plan.path.clone());
         let open = move |_| {
             let answer = open_granted(&opener, &inside, &plan, &offer, destination);
@@ -65,30 +62,99 @@ fn open_granted(
 ) -> Answer {
     let answer = open::open(opener, plan);
     let Answer::Value(Value::Opened(opened)) = &answer else { return answer };
-    let who = &plan.caller.identity;
-    let now = third.clock.now();
-    let grant = CopyGrant {
-        key: offer.key.clone(),
-        path: plan.plain.clone(),
-        client: format!("{}.{}", who.user(), who.pid),
-        client_host: KnownHost::of(who),
-        destination,
-        expires: now + third.settings.ttl_for(offer.ttl),
-        user: opener.services.rights.user().cloned(),
-    };
-    let granted = match third.rendezvous().grant(grant, now) {
-        Ok(granted) => granted,
-        Err(GrantRefusal::Duplicate) => {
-            let error = refused(&plan.path, ErrorKind::FsError, "duplicate tpc authorization");
-            return Answer::Error(third.denied(error));
-        }
-        Err(GrantRefusal::Full) => return job::overloaded(),
+    let rights = opener.services.rights.user().cloned().map_or(GrantRights::Server, GrantRights::Account);
+    let granted = third.grant(&plan.path, &plan.caller, offer, (destination, rights));
+    let grant = match granted {
+        Ok(grant) => grant,
+        Err(answer) => return answer,
     };
     if let Some(open) = OpenFileState::of(opened.file.as_ref()) {
-        open.set_grant(third.held_grant(granted.number));
+        open.set_grant(grant);
     }
-    announce(third, granted);
     answer
+}
+
+impl ThirdPartyCopies {
+    /// Returns the host of a destination. Blocks.
+    pub(super) fn destination(&self, offer: &GrantOffer) -> KnownHost {
+        let mut destination = KnownHost::named(&offer.destination);
+        // A lookup is avoided for an address, because a name service may take seconds to reject it.
+        if destination.addresses.is_empty() {
+            let found = self.names.addresses(&offer.destination);
+            destination.addresses.extend(found.iter().map(IpAddr::to_canonical));
+        }
+        destination
+    }
+
+    /// Registers the grant of a client that has the file of `path` open, and wakes the destinations that
+    /// wait for it.
+    pub(super) fn grant(
+        self: &Arc<Self>,
+        path: &LogicalPath,
+        caller: &Caller,
+        offer: &GrantOffer,
+        (destination, rights): (KnownHost, GrantRights),
+    ) -> Result<HeldGrant, Answer> {
+        let who = &caller.identity;
+        let now = self.clock.now();
+        let grant = CopyGrant {
+            key: offer.key.clone(),
+            path: path.without_slash(),
+            client: format!("{}.{}", who.user(), who.pid),
+            client_host: KnownHost::of(who),
+            destination,
+            expires: now + self.settings.ttl_for(offer.ttl),
+            rights,
+        };
+        let granted = match self.rendezvous().grant(grant, now) {
+            Ok(granted) => granted,
+            Err(GrantRefusal::Duplicate) => {
+                let error = refused(path, ErrorKind::FsError, "duplicate tpc authorization");
+                return Err(Answer::Error(self.denied(error)));
+            }
+            Err(GrantRefusal::Full) => return Err(job::overloaded()),
+        };
+        let held = self.held_grant(granted.number);
+        announce(self, granted);
+        Ok(held)
+    }
+
+    /// Asks for the file of `path` in the name of a destination. It waits if nobody has granted it yet.
+    ///
+    /// # Errors
+    /// The result of the open, if the file is not granted.
+    pub(super) fn request_grant(
+        self: &Arc<Self>,
+        path: &LogicalPath,
+        caller: &Arc<Caller>,
+        (key, origin): (&str, &str),
+        reply: &ReplyTo,
+    ) -> Result<GrantRights, Started> {
+        let denied = |why| done(Err(self.denied(refused(path, ErrorKind::NotAuthorized, why))));
+        if let Err(why) = Settings::check_proof(&self.settings.require_destination, caller) {
+            return Err(denied(why));
+        }
+        match self.admits(caller) {
+            Some(true) => {}
+            Some(false) => return Err(denied("dest not authorized for tpc")),
+            None => return Err(self.learn_name(caller, reply)),
+        }
+        let now = self.clock.now();
+        let asker = CopyDestination::new(key, &path.without_slash(), origin, &caller.identity);
+        let until = now + self.settings.ttl_max;
+        let asked = self.rendezvous().request(asker, || reply.defer(), now, until);
+        self.counters.granted.add(usize::from(matches!(asked, GrantDecision::Granted(_))));
+        match asked {
+            GrantDecision::Granted(rights) => Ok(rights),
+            GrantDecision::Full => Err(Started::Done(job::overloaded())),
+            GrantDecision::Waits { number, unclear } => {
+                if unclear {
+                    clear_up(self, number);
+                }
+                Err(deferred_answer(caller))
+            }
+        }
+    }
 }
 
 /// Wakes the destinations that wait for a grant.
@@ -128,35 +194,12 @@ pub(crate) fn collect(
     origin: &str,
     reply: &ReplyTo,
 ) -> Started {
-    let who = &plan.caller.identity;
-    if let Err(why) = Settings::check_proof(&third.settings.require_destination, &plan.caller) {
-        return done(Err(third.denied(refused(&plan.path, ErrorKind::NotAuthorized, why))));
-    }
-    match third.admits(&plan.caller) {
-        Some(true) => {}
-        Some(false) => {
-            let why = "dest not authorized for tpc";
-            return done(Err(third.denied(refused(&plan.path, ErrorKind::NotAuthorized, why))));
-        }
-        None => return third.learn_name(&plan.caller, reply),
-    }
-    let now = third.clock.now();
-    let asker = CopyDestination::new(key, &plan.plain, origin, who);
-    let until = now + third.settings.ttl_max;
-    let asked = third.rendezvous().request(asker, || reply.defer(), now, until);
-    third.counters.granted.add(usize::from(matches!(asked, GrantDecision::Granted(_))));
-    match asked {
-        GrantDecision::Granted(None) => open::proceed(opener, plan, reply),
-        GrantDecision::Granted(Some(user)) => match opener.for_user(&user) {
+    match third.request_grant(&plan.path, &plan.caller, (key, origin), reply) {
+        Err(started) => started,
+        Ok(GrantRights::Account(user)) => match opener.for_user(&user) {
             Some(granted) => open::proceed(&Arc::new(granted), plan, reply),
             None => done(Err(unable("open", &plan.path, errno::ACCESS))),
         },
-        GrantDecision::Full => Started::Done(job::overloaded()),
-        GrantDecision::Waits { number, unclear } => {
-            if unclear {
-                clear_up(third, number);
-            }
-            deferred_answer(&plan.caller)
-        }
+        Ok(GrantRights::Server | GrantRights::Client(..)) => open::proceed(opener, plan, reply),
     }
 }

@@ -19,3 +19,13 @@ pub(crate) use fetcher::Puller;
 pub(crate) use handoff::Handoff;
 pub(crate) use outbound::{ClientOutbound, Outbound};
 pub(crate) use program_environment::ProgramEnvironment;
+
+use crate::{assembly, tls};
+use config::Effective;
+
+/// Returns what third-party copies need, if a directive allows them.
+pub(crate) fn parts(effective: &Effective) -> Option<logical::ThirdPartyParts> {
+    let copies = effective.logical.third_party.value.as_ref()?;
+    let outbound = Outbound::new(effective.logical.copy_sources.value.clone(), &effective.host);
+    Some(assembly::third_party(copies, effective, outbound, tls::trusted_servers(effective)))
+}
