@@ -432,8 +432,9 @@ impl DiskCheck<'_> {
         let cluster = &effective.cluster;
         let role = &cluster.role;
         if role.value == NodeRole::Supervisor && cluster.managers.is_empty() {
-            let what = "all.role supervisor: no manager is configured".to_owned();
-            self.wrong(&role.origin, what, "name it: all.manager host:port");
+            let what = format!("all.role {}: no manager is configured", cluster.role_name());
+            let kind = if cluster.of_proxies { "proxy " } else { "" };
+            self.wrong(&role.origin, what, &format!("name it: all.manager {kind}host:port"));
         }
         if role.value == NodeRole::Server && cluster.managers.is_empty() && !cluster.meta_managers.is_empty()
         {

@@ -131,6 +131,10 @@ pub fn load(request: &ConfigInput, source: &dyn ConfigSource) -> Loaded {
     if request.file.is_some() && request.evaluation.program == XROOTD {
         as_cmsd(request, &mut draft);
     }
+    if let Some(origin) = draft.effective.cluster.finish_proxies() {
+        let what = "all.manager has no effect on a proxy";
+        draft.report.add(ProblemKind::Doubtful, origin, what, "write all.manager proxy host:port");
+    }
     replaced(&request.overrides, &mut draft);
     command_line(&request.overrides, &mut draft);
     let Draft { mut effective, exports, object_ids, defaults, parameters, .. } = draft;
@@ -210,8 +214,9 @@ fn merge(cmsd: Effective, draft: &mut Draft<'_>) {
     let role = &xrootd.cluster.role;
     if cluster.role.origin.is_default() {
         cluster.role = role.clone();
-    } else if !role.origin.is_default() && role.value != cluster.role.value {
-        let what = format!("xrootd is {} and cmsd is {}", role.name(), cluster.role.name());
+        cluster.of_proxies = xrootd.cluster.of_proxies;
+    } else if !role.origin.is_default() && xrootd.cluster.role_name() != cluster.role_name() {
+        let what = format!("xrootd is {} and cmsd is {}", xrootd.cluster.role_name(), cluster.role_name());
         let allowed = format!("both are one process: give them one role ({})", role.origin);
         draft.report.add(ProblemKind::Unsupported, cluster.role.origin.clone(), what, allowed);
     }

@@ -141,10 +141,7 @@ fn managers_are_read_in_every_form() {
 const BAD: [(&str, &str); 33] = [
     ("all.role king", "1:10: error: all.role: invalid role - king"),
     ("all.role peer manager", "1:10: error: all.role: invalid role - peer manager"),
-    (
-        "all.role proxy manager",
-        "1:10: error: all.role: role proxy manager: clusters of proxies are not in force yet",
-    ),
+    ("all.role proxy king", "1:10: error: all.role: invalid role - proxy king"),
     ("all.manager h", "1:13: error: all.manager: manager port not specified for h"),
     ("all.manager h:", "1:13: error: all.manager: unable to find tcp service"),
     ("all.manager h:0", "1:13: error: all.manager: tcp port 0 may not be less than 1"),

@@ -254,10 +254,7 @@ const BAD_VALUES: &[(&str, &str)] = &[
     ("all.export data", "1:12: error: all.export: non-absolute export path - data; allowed: a path"),
     ("all.export /a/../b", "1:12: error: all.export: export path /a/../b is not normal;"),
     ("all.role bogus", "1:10: error: all.role: invalid role - bogus; allowed:"),
-    (
-        "all.role proxy manager",
-        "1:10: error: all.role: role proxy manager: clusters of proxies are not in force yet",
-    ),
+    ("all.role proxy bogus", "1:10: error: all.role: invalid role - proxy bogus; allowed:"),
     (
         "ofs.maxdelay 5",
         "1:14: error: ofs.maxdelay: maxdelay 5 may not be less than 30s; allowed: number[s|m|h|d], 30s to 365d",

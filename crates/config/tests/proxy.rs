@@ -84,13 +84,35 @@ fn wrong_values_are_errors_with_their_position() {
             "pss.origin o:1\nofs.osslib ++ libXrdMultiuser.so",
             "f:3:1: error: ofs.osslib: a proxy cannot act as",
         ),
-        ("pss.origin o:1\nall.manager m:1", "f:1:1: error: proxies in a cluster are not in force yet"),
+        ("pss.origin o:1\nall.manager m:1", "f:1:1: error: a proxy cannot be a server of a cluster"),
         ("", "f:1:1: error: the proxy has no origin; set pss.origin host:port"),
     ] {
         let report = load_text(&format!("{PROXY}{text}")).report;
         let first = report.errors().next().map(ToString::to_string).unwrap_or_default();
         assert!(first.starts_with(error), "{text}: {report}");
     }
+}
+
+#[test]
+fn a_node_of_a_cluster_of_proxies_has_managers_of_its_own() {
+    let managers = "all.manager m:1\nall.manager proxy all p:2\ncms.dfs lookup central retries 3\n";
+    for (role, name) in [("server", "proxy server"), ("supervisor", "proxy supervisor")] {
+        let cluster =
+            load_text(&format!("{managers}all.role proxy {role}\npss.origin o:1")).effective.cluster;
+        let parents: Vec<_> = cluster.parents().iter().map(|parent| (&*parent.host, parent.port)).collect();
+        assert_eq!((parents.as_slice(), cluster.role_name().as_str()), ([("p", 2)].as_slice(), name));
+        let shared = cluster.shared.value.unwrap();
+        assert_eq!((shared.unchecked, shared.central, shared.retries), (true, false, 3));
+    }
+    let manager = load_text("all.role proxy manager\nall.manager proxy p:2\npss.origin o:1");
+    assert!(manager.report.is_ok() && manager.report.problems().is_empty(), "{}", manager.report);
+    assert!(!*manager.effective.proxy.enabled, "it has no files");
+    assert_eq!(manager.effective.cluster.peers().len(), 1);
+    // Others ignore these managers.
+    let other = load_text(managers).effective.cluster;
+    assert_eq!((other.parents().len(), other.parents()[0].port, other.of_proxies), (1, 1, false));
+    let alone = "all.role proxy server\nall.manager m:1\npss.origin o:1";
+    assert_eq!(kinds(alone), [ProblemKind::Doubtful], "it would wait for clients in vain");
 }
 
 #[test]

@@ -215,7 +215,8 @@ pub(crate) fn check_proxy(effective: &Effective, report: &mut ConfigReport) {
     let values = &effective.proxy;
     let origin = &values.origin;
     if !*values.enabled {
-        if origin.is_some() {
+        // All nodes of a cluster of proxies may have one file.
+        if origin.is_some() && !effective.cluster.of_proxies {
             let what = "pss.origin has no effect, because this server is no proxy";
             let allowed = "add ofs.osslib libXrdPss.so, or remove it";
             report.add(ProblemKind::Doubtful, origin.origin.clone(), what, allowed);
@@ -231,9 +232,11 @@ pub(crate) fn check_proxy(effective: &Effective, report: &mut ConfigReport) {
         let what = "ofs.osslib: a proxy cannot act as the user";
         stop(&effective.multi_user.enabled.origin, what, "remove libXrdMultiuser.so, or libXrdPss.so");
     }
-    if effective.cluster.is_cluster_node() {
-        let what = "proxies in a cluster are not in force yet";
-        stop(&values.enabled.origin, what, "remove all.manager and other roles than server");
+    // Clients would be sent here for files that are in the cache only in part.
+    if effective.cluster.is_cluster_node() && !effective.cluster.of_proxies {
+        let what = "a proxy cannot be a server of a cluster that is not one of proxies";
+        let allowed = "set all.role proxy server and all.manager proxy host:port, or remove all.manager";
+        stop(&values.enabled.origin, what, allowed);
     }
     let is_origin =
         |value: &&ProxyOrigin| value.fixed.is_some() || value.bucket.is_some() || !value.forwards.is_empty();

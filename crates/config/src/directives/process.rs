@@ -55,8 +55,8 @@ pub(super) const SECTION: Section = Section {
         )
         .default("server")
         .help(
-            "Role in a cluster. A server without a manager is standalone. Proxies are not in force: \
-               such a role stops the start.",
+            "Role in a cluster. A server without a manager is standalone. `proxy`: a cluster of proxies, each of \
+               which serves all files; see [proxy.md](proxy.md#several-proxies).",
         )
         .example("server"),
         Directive::new(
@@ -69,7 +69,8 @@ pub(super) const SECTION: Section = Section {
         .help(
             "Manager to log in to. On a manager, its own entry has the port where nodes log in. `+`: \
                each address of the name is a manager. Several lines are redundant managers, or one tree \
-               for each `@site`. `meta`: the parents of managers.",
+               for each `@site`. `meta`: the parents of managers. `proxy`: those of the nodes of a cluster of proxies, \
+               which ignore the others.",
         )
         .example("redirector.example.org:1213"),
         Directive::new(

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::cluster_key::ClusterKeyConfig;
 use super::network::{HostPattern, Port};
 use super::process::Trace;
-use crate::setting::Setting;
+use crate::setting::{Origin, Setting};
 
 /// Default port of managers on a command line.
 pub const CLUSTER_PORT_DEFAULT: u16 = 1213;
@@ -385,8 +385,12 @@ pub struct Forwarding {
 pub struct ClusterConfig {
     /// `all.role`.
     pub role: Setting<NodeRole>,
+    /// The node belongs to a cluster of proxies (`all.role proxy …`).
+    pub of_proxies: bool,
     /// `all.manager`: parents of servers and supervisors. The own entry of a manager has its port.
     pub managers: Vec<Setting<ManagerAddress>>,
+    /// `all.manager proxy`: what `managers` is for a node of a cluster of proxies, which takes these in their place.
+    pub proxy_managers: Vec<Setting<ManagerAddress>>,
     /// `all.manager meta`: parents of managers. The own entry of a meta manager has its port.
     pub meta_managers: Vec<Setting<ManagerAddress>>,
     /// `all.subcluster`: the manager whose cluster contains this one.
@@ -443,6 +447,26 @@ impl ClusterConfig {
     #[must_use]
     pub fn is_cluster_node(&self) -> bool {
         self.role.redirects() || !self.managers.is_empty()
+    }
+
+    /// Returns the role in the form of `all.role`.
+    #[must_use]
+    pub fn role_name(&self) -> String {
+        if self.of_proxies { format!("proxy {}", self.role.name()) } else { self.role.name().to_owned() }
+    }
+
+    /// Makes the node one of a cluster of proxies, if its role says so. Each proxy has all files of its origin, so
+    /// no node is asked for one.
+    /// Returns the place of a manager that has no effect thereby.
+    pub(crate) fn finish_proxies(&mut self) -> Option<Origin> {
+        let managers = std::mem::take(&mut self.proxy_managers);
+        if !self.of_proxies {
+            return None;
+        }
+        let others = std::mem::replace(&mut self.managers, managers);
+        let shared = self.shared.value.get_or_insert_default();
+        (shared.unchecked, shared.central) = (true, false);
+        others.first().filter(|_| self.managers.is_empty()).map(|manager| manager.origin.clone())
     }
 
     /// Reports whether a redirector sees the shared files of its servers and looks them up itself
@@ -548,7 +572,9 @@ impl Default for ClusterConfig {
     fn default() -> Self {
         Self {
             role: Setting::default_of(NodeRole::Server),
+            of_proxies: false,
             managers: Vec::new(),
+            proxy_managers: Vec::new(),
             meta_managers: Vec::new(),
             subcluster: Setting::default_of(None),
             port: Setting::default_of(None),

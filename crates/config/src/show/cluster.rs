@@ -42,9 +42,10 @@ pub(super) fn lines(effective: &Effective, lines: &mut EffectiveLines) {
 
 fn values(effective: &Effective, lines: &mut EffectiveLines) {
     let cluster = &effective.cluster;
-    lines.restart("all.role", &cluster.role, |role| role.name().to_owned());
+    lines.restart("all.role", &cluster.role, |_| cluster.role_name());
+    let kind = if cluster.of_proxies { "proxy " } else { "" };
     for manager in &cluster.managers {
-        lines.restart("all.manager", manager, ToString::to_string);
+        lines.restart("all.manager", manager, |manager| format!("{kind}{manager}"));
     }
     for manager in &cluster.meta_managers {
         lines.restart("all.manager", manager, |manager| format!("meta {manager}"));

@@ -5,7 +5,7 @@
 use super::cluster_key::ClusterKey;
 use super::health::{HealthSettings, ListFile, LoadSampling, SpaceLimits};
 use super::identity::OwnNodeId;
-use super::settings::{Listen, Settings, acceptor_role};
+use super::settings::{Listen, Settings};
 use crate::admission::Doorkeeper;
 use crate::error::StartError;
 use base::LogicalPath;
@@ -50,7 +50,8 @@ pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option
     let mut settings = Settings::new(role);
     settings.instance.clone_from(&effective.instance);
     settings.listen = listen(effective, own)?;
-    settings.parent = parent(effective, &identity, own, settings.listen);
+    settings.of_proxies = cluster.of_proxies;
+    settings.parent = parent(effective, &identity, own, (settings.acceptor(), settings.listen));
     settings.children = children(effective, &identity)?;
     settings.policy = policy(cluster);
     settings.resolve.silence = cluster.delay.silence.unwrap_or(*cluster.delay.lookup);
@@ -154,10 +155,9 @@ fn parent(
     effective: &Effective,
     identity: &OwnNodeId,
     own: Option<&ManagerAddress>,
-    listen: Listen,
+    (acceptor, listen): (AcceptorRole, Listen),
 ) -> Option<ParentSettings> {
     let cluster = &effective.cluster;
-    let acceptor = acceptor_role(*cluster.role);
     if acceptor == AcceptorRole::Server {
         return None;
     }
@@ -175,7 +175,7 @@ fn parent(
     }
     settings.hold = *cluster.delay.hold;
     // Of the others, one child is enough to serve, as in cmsd.
-    if acceptor == AcceptorRole::Manager {
+    if matches!(acceptor, AcceptorRole::Manager | AcceptorRole::ProxyManager) {
         settings.minimum = match *cluster.delay.quorum {
             Quorum::Count(count) => Minimum::Count(usize::try_from(count).unwrap_or(1)),
             Quorum::Percent(percent) => Minimum::Percent(percent),
@@ -234,6 +234,9 @@ fn login(effective: &Effective, identity: &OwnNodeId, subman: bool) -> Result<Lo
     };
     if subman {
         mode |= Mode::SUBMAN;
+    }
+    if cluster.of_proxies {
+        mode |= Mode::PROXY;
     }
     let hours = jiff::Zoned::now().offset().seconds() / 3600;
     mode = mode.with_zone_hours(i8::try_from(hours).unwrap_or(0));

@@ -18,7 +18,7 @@ use super::pending_order::OrderOrigin;
 use super::pending_requests::{LocationQuery, ParentQuery, RequestOrigin};
 use super::rights;
 use super::server_driver::ServerDriver;
-use super::settings::{Settings, acceptor_role};
+use super::settings::Settings;
 use super::space_totals;
 use super::status::{CachedText, StatusInputs};
 use super::thread_timer::ThreadTimer;
@@ -540,7 +540,7 @@ impl ClusterEngine {
             return tracing::debug!("{name} orders what nobody here does: {}", message.code());
         };
         let forwarded = rights::forwarded(&self.settings.forwarding);
-        let own = acceptor_role(self.settings.role);
+        let own = self.settings.acceptor();
         let Some(permit) = OrderPermit::for_peer(class, own, forwarded, &order) else {
             return self.refuse_order(link, class, streamid, &order);
         };

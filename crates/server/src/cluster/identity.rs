@@ -106,6 +106,7 @@ fn system_id(effective: &Effective, floating: &str) -> NodeId {
         config::NodeRole::Supervisor => 'u',
         config::NodeRole::Manager | config::NodeRole::MetaManager => 'm',
     };
+    let kind = if cluster.of_proxies { kind.to_ascii_uppercase() } else { kind };
     let instance =
         format!("{}@{}", effective.instance.as_deref().unwrap_or(config::ANONYMOUS), effective.host);
     let hosts: Vec<(String, u16)> = cluster

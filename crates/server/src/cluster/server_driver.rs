@@ -35,6 +35,8 @@ pub(super) struct ServerDriver {
     inventory_max: usize,
     /// Set if names appear here only through this server.
     complete: bool,
+    /// The node is a proxy: it serves whatever its origin has, and does not know what that is.
+    has_all: bool,
     /// The time of the next full list for the parents, after a reset made their knowledge void.
     list_at: Option<Duration>,
 }
@@ -47,7 +49,8 @@ impl ServerDriver {
         settings: &Settings,
     ) -> Self {
         let (inventory_max, complete) = (settings.inventory_max, settings.complete_inventory);
-        Self { server_files, executor, leases, inventory_max, complete, list_at: None }
+        let has_all = settings.of_proxies;
+        Self { server_files, executor, leases, inventory_max, complete, has_all, list_at: None }
     }
 
     /// Returns the time at which [`Self::tick`] has work.
@@ -93,6 +96,9 @@ impl ServerDriver {
                 server_files.renew(path);
             }
             return;
+        }
+        if self.has_all {
+            return self.answer_here(tree, &parent, false);
         }
         if self.leases.is_running(&parent.path) {
             return self.answer_here(tree, &parent, true);

@@ -18,8 +18,7 @@ use std::sync::Arc;
 /// burst.
 pub const OUTBOX_BYTES_MAX: usize = 8 << 20;
 
-/// Returns the role of a node towards nodes that log in to it. For a proxy, the configuration
-/// determines it.
+/// Returns the role of a node towards nodes that log in to it, in a cluster that is not one of proxies.
 pub const fn acceptor_role(role: NodeRole) -> AcceptorRole {
     match role {
         NodeRole::MetaManager => AcceptorRole::MetaManager,
@@ -43,6 +42,8 @@ pub struct Listen {
 pub struct Settings {
     /// The role of the node.
     pub role: NodeRole,
+    /// The node belongs to a cluster of proxies, each of which has all files.
+    pub of_proxies: bool,
     /// Name of the instance, for display.
     pub instance: Option<String>,
     /// The endpoint to which children connect. It is only used by roles that have children; a
@@ -105,6 +106,14 @@ pub struct Settings {
 pub const INVENTORY_MAX: usize = 1_000_000;
 
 impl Settings {
+    /// Returns the role of the node towards nodes that log in to it.
+    pub fn acceptor(&self) -> AcceptorRole {
+        match acceptor_role(self.role) {
+            AcceptorRole::Manager if self.of_proxies => AcceptorRole::ProxyManager,
+            role => role,
+        }
+    }
+
     /// Reports whether a redirector sees the files that all its servers share, and looks them up
     /// itself (`cms.dfs lookup central`).
     pub fn looks_itself(&self) -> bool {
@@ -116,6 +125,7 @@ impl Settings {
     pub fn new(role: NodeRole) -> Self {
         Self {
             role,
+            of_proxies: false,
             instance: None,
             listen: Listen::default(),
             parent: None,

@@ -25,33 +25,32 @@ pub(crate) fn role(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Resu
             draft.effective.proxy.enabled.set(true, arguments.origin());
             NodeRole::Server
         }
-        ["proxy", "manager" | "supervisor"] => {
-            let what = format!("role {}: clusters of proxies are not in force yet", words.join(" "));
-            let allowed = "allowed for now: server, supervisor, manager, meta manager, proxy server";
-            return Err(DirectiveFault::at(first, what, allowed).of(ProblemKind::Unsupported));
-        }
+        ["proxy", "supervisor"] => NodeRole::Supervisor,
+        ["proxy", "manager"] => NodeRole::Manager,
         _ => {
             let what = format!("invalid role - {}", words.join(" "));
             return Err(DirectiveFault::at(first, what, format!("allowed: {}", arguments.grammar)));
         }
     };
+    draft.effective.cluster.of_proxies = words.first() == Some(&"proxy");
     draft.effective.cluster.role = Setting::new(role, arguments.origin());
     Ok(())
 }
 
 pub(crate) fn manager(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut first = arguments.need("manager host")?;
-    let mut meta = false;
+    let (mut meta, mut proxy) = (false, false);
     match first.text.as_str() {
         "meta" => meta = true,
-        "peer" | "proxy" => {
+        "proxy" => proxy = true,
+        "peer" => {
             option_without_effect(arguments, first, draft);
             while arguments.next().is_some() {}
             return Ok(());
         }
         _ => {}
     }
-    if meta {
+    if meta || proxy {
         first = arguments.need("manager host")?;
     }
     let mut spread = false;
@@ -63,7 +62,11 @@ pub(crate) fn manager(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> R
     draft.finish(arguments);
     let origin = arguments.origin();
     let cluster = &mut draft.effective.cluster;
-    let list = if meta { &mut cluster.meta_managers } else { &mut cluster.managers };
+    let list = match (meta, proxy) {
+        (true, _) => &mut cluster.meta_managers,
+        (_, true) => &mut cluster.proxy_managers,
+        _ => &mut cluster.managers,
+    };
     if let Some(known) = list.iter().find(|known| known.host == manager.host && known.port == manager.port) {
         let what = format!("duplicate manager {manager}, first defined at {}", known.origin);
         draft.note(ProblemKind::Ignored, first, what, "");

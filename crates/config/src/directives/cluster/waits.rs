@@ -333,9 +333,11 @@ pub(crate) fn read_by_xrootd(xrootd: &ClusterConfig, cmsd: &mut ClusterConfig) {
     if cmsd.key.value.is_none() {
         cmsd.key = xrootd.key.clone();
     }
-    for (list, other) in
-        [(&mut cmsd.managers, &xrootd.managers), (&mut cmsd.meta_managers, &xrootd.meta_managers)]
-    {
+    for (list, other) in [
+        (&mut cmsd.managers, &xrootd.managers),
+        (&mut cmsd.proxy_managers, &xrootd.proxy_managers),
+        (&mut cmsd.meta_managers, &xrootd.meta_managers),
+    ] {
         for manager in list {
             let same = other.iter().find(|m| m.host == manager.host && m.port == manager.port);
             manager.value.spread = same.is_some_and(|same| same.spread);

@@ -200,3 +200,24 @@ fn the_measurements_depend_on_the_role() {
     let list = manager.list.unwrap();
     assert_eq!((list.path, list.white, list.check.as_secs()), ("cms.blacklist".into(), false, 120));
 }
+
+#[test]
+fn nodes_of_a_cluster_of_proxies_log_in_as_such() {
+    let managers = "all.manager m.invalid:1\nall.manager proxy p.invalid:2\npss.origin o.invalid:3\n";
+    let proxy = told("proxy", &format!("{managers}all.role proxy server\ncms.vnid =v\n"));
+    let [child] = proxy.children.as_slice() else { panic!("{:?}", proxy.children) };
+    assert_eq!(child.managers, [Address::new("p.invalid", 2)]);
+    assert!(child.login.mode.contains(Mode::SERVER | Mode::PROXY));
+    assert_eq!(child.login.id, "*S-v 2p.invalid");
+    assert_eq!(proxy.acceptor(), AcceptorRole::Server);
+    let manager = told(
+        "proxy-manager",
+        "all.role proxy manager\nall.manager proxy localhost:2\nall.manager meta t.invalid:1\npss.origin o.invalid:3\n",
+    );
+    assert_eq!(manager.parent.as_ref().map(|parent| parent.acceptor), Some(AcceptorRole::ProxyManager));
+    assert!(manager.policy.shared.is_some_and(|shared| shared.unchecked && !shared.central));
+    assert!(manager.children[0].login.mode.contains(Mode::MANAGER | Mode::PROXY));
+    let supervisor = told("proxy-supervisor", &format!("{managers}all.role proxy supervisor\n"));
+    assert_eq!(supervisor.acceptor(), AcceptorRole::Supervisor);
+    assert!(supervisor.children[0].login.mode.contains(Mode::MANAGER | Mode::SERVER | Mode::PROXY));
+}
