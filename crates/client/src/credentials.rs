@@ -11,7 +11,7 @@ use auth::gsi::{GridFiles, GsiClient, GsiClientSettings};
 use auth::host::HostClient;
 use auth::krb5::{Krb5Client, Krb5ClientSettings};
 use auth::pwd::{PwdClient, PwdClientSettings, ask_password};
-use auth::sss::{SssClient, SssClientSettings};
+use auth::sss::{IdentitySource, IdentityTable, SssClient, SssClientSettings};
 use auth::unix::{UNIX, UnixClient};
 use auth::ztn::{TokenPlaces, ZtnClient};
 use auth::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol, OfferedProtocol, SystemRng};
@@ -88,6 +88,22 @@ impl Credentials {
     #[must_use]
     pub fn of_proxy(proxy: GsiClient) -> Self {
         let protocols: Vec<Box<dyn ClientProtocol>> = vec![Box::new(proxy)];
+        let credentials = UserCredentials { protocols, allowed: None, is_proxy_server: false, tokens: None };
+        Self(Some(Arc::new(credentials)))
+    }
+
+    /// Takes the key table of `sss` of the user of this process, to stand for the clients of a server: each
+    /// connection has the identity that is registered for the user of its URL, and no other credentials.
+    #[must_use]
+    pub fn of_identities(identities: Arc<IdentityTable>) -> Self {
+        let identity = IdentitySource::ByUser(identities);
+        let settings = SssClientSettings {
+            identity,
+            ..SssClientSettings::of_environment(|name| std::env::var(name).ok())
+        };
+        let sss = SssClient::new(settings, Arc::new(Mutex::new(SystemRng)));
+        let protocols: Vec<Box<dyn ClientProtocol>> = vec![Box::new(sss)];
+        // The user of the URL is that of the server, and selects the identity.
         let credentials = UserCredentials { protocols, allowed: None, is_proxy_server: false, tokens: None };
         Self(Some(Arc::new(credentials)))
     }

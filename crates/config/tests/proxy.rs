@@ -78,7 +78,21 @@ fn wrong_values_are_errors_with_their_position() {
         ("pss.origin o:1\npss.inetmode v5", "f:3:14: error: pss.inetmode: invalid inetmode value 'v5'"),
         ("pss.origin =\npss.permit a*b*", "f:3:12: error: pss.permit: invalid host pattern 'a*b*'"),
         ("pss.origin =\npss.permit @group", "f:3:12: error: pss.permit: netgroup '@group' is not supported"),
-        ("pss.origin o:1\npss.persona client", "f:3:13: error: pss.persona: 'client' restricts access"),
+        ("pss.origin o:1\npss.persona client", "f:3:1: error: pss.persona client: clients do not log in"),
+        (
+            "pss.origin http://o\npss.persona client\nsec.protocol host\nxrootd.seclib libXrdSec.so",
+            "f:3:1: error: pss.persona client: only for a fixed origin",
+        ),
+        (
+            "pss.origin = o:1\npss.persona client\nsec.protocol host\nxrootd.seclib libXrdSec.so\npss.permit x",
+            "f:3:1: error: pss.persona client: only for a fixed origin",
+        ),
+        (
+            "pss.origin o:1\npss.persona client\nsec.protocol host\nxrootd.seclib libXrdSec.so\n\
+            pss.cachelib libXrdPfc.so\noss.localroot /c",
+            "f:3:1: error: pss.persona client: not with a cache",
+        ),
+        ("pss.origin o:1\npss.namelib -lfn2pfn libX.so", "f:3:22: error: pss.namelib: unsupported library"),
         ("pss.origin o:1\npss.export /x r/o", "f:3:1: error: pss.export: restricts access"),
         (
             "pss.origin o:1\nofs.osslib ++ libXrdMultiuser.so",
@@ -228,7 +242,7 @@ fn the_last_option_of_each_name_counts_and_the_values_are_shown() {
         .map(|line| format!("{} {}", line.directive, line.value.clone().unwrap_or_default()))
         .collect();
     let again = load_text(&lines.join("\n")).effective;
-    assert_eq!(lines.len(), 9);
+    assert_eq!(lines.len(), 10);
     assert_eq!(
         show(&again).iter().map(|line| &line.value).collect::<Vec<_>>(),
         show(&effective).iter().map(|line| &line.value).collect::<Vec<_>>()

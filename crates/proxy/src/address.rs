@@ -185,6 +185,7 @@ pub(crate) mod tests {
             host_arena: String::new(),
             client: client_settings(),
             credentials: Credentials::none(),
+            identities: None,
             trusted: None,
             checksums: Vec::new(),
             cache: None,

@@ -17,6 +17,7 @@ use crate::origin::{OriginServer, RequestKind};
 use crate::origin_file::is_http;
 use crate::origin_names::OriginNameSpace;
 use crate::origins::OriginTable;
+use crate::personas::{Persona, Personas};
 use crate::place::RequestFailure;
 use crate::remote_file::RemoteFile;
 use crate::settings::ProxyConfig;
@@ -57,6 +58,8 @@ pub trait PrepareIds: Send + Sync {
 pub struct ProxyFiles {
     pub(crate) config: Arc<ProxyConfig>,
     origins: OriginTable,
+    /// The identities of clients, if requests have them.
+    personas: Option<Personas>,
     prepare_ids: Box<dyn PrepareIds>,
     /// The disk cache, if there is one.
     pub(crate) cache: Option<Arc<ProxyCache>>,
@@ -70,6 +73,8 @@ pub(crate) struct PathAtOrigin {
     url: Url,
     pub(crate) read_only: bool,
     requester: Requester,
+    /// The identity with which requests are made; `None` for that of the proxy.
+    persona: Option<Arc<Persona>>,
     /// Its name in the disk cache.
     pub(crate) cached: Option<LogicalPath>,
 }
@@ -108,7 +113,7 @@ impl PathAtOrigin {
         work: impl AsyncFnOnce(OriginNameSpace) -> Result<T, client::Error>,
     ) -> Result<T, RequestFailure> {
         let request =
-            async |client: Client, user| work(OriginNameSpace::new(&client, &self.url_of(user))).await;
+            async |client: Client, user| work(OriginNameSpace::new(&client, &self.url_of(kind, user))).await;
         self.origin.run((kind, self.requester), request).await
     }
 
@@ -117,14 +122,20 @@ impl PathAtOrigin {
         &self,
         work: impl AsyncFnOnce(OriginNameSpace) -> Result<T, client::Error>,
     ) -> Result<T, RequestFailure> {
+        let kind = RequestKind::Quick;
         let request =
-            async |client: Client, user| work(OriginNameSpace::new(&client, &self.url_of(user))).await;
-        self.origin.change((RequestKind::Quick, self.requester), request).await
+            async |client: Client, user| work(OriginNameSpace::new(&client, &self.url_of(kind, user))).await;
+        self.origin.change((kind, self.requester), request).await
     }
 
-    /// Returns the URL on the connection of a user.
-    fn url_of(&self, user: Option<String>) -> Url {
-        Url { user: user.or_else(|| self.url.user.clone()), ..self.url.clone() }
+    /// Returns the URL on the connection of a user, or on one with the identity of the client.
+    fn url_of(&self, kind: RequestKind, user: Option<String>) -> Url {
+        let user = match &self.persona {
+            Some(persona) if kind == RequestKind::Slow => Some(persona.user_of_slow_requests()),
+            Some(persona) => Some(persona.user()),
+            None => user.or_else(|| self.url.user.clone()),
+        };
+        Url { user, ..self.url.clone() }
     }
 }
 
@@ -138,7 +149,8 @@ impl ProxyFiles {
         let cache = config.cache.as_ref().map(|cache| cache.start(threads.handle())).transpose()?;
         let config = Arc::new(config);
         let origins = OriginTable::new(config.clone(), threads.handle().clone());
-        Ok(Arc::new(Self { config, origins, prepare_ids, cache, threads }))
+        let personas = config.identities.clone().map(Personas::new);
+        Ok(Arc::new(Self { config, origins, personas, prepare_ids, cache, threads }))
     }
 
     /// Returns the disk cache, if there is one.
@@ -161,14 +173,16 @@ impl ProxyFiles {
         reply: &ReplyTo,
     ) -> Result<PathAtOrigin, Error> {
         let address = self.config.address(caller, target, participle)?;
+        let persona = self.personas.as_ref().map(|personas| personas.of(caller)).transpose()?;
         let requester = Requester { owner: reply.owner(), host: ClientHost::from(caller.identity.address) };
         let origin = self.origins.of(&address, requester.host)?;
         let export = self.config.export(&target.path, participle)?;
         let RemoteAddress { mut url, is_forwarded } = address;
         let cached = self.cache.as_ref().and_then(|_| cached_origin::cached_path(&url, is_forwarded));
-        url.user = Some(file_connection_user(reply.owner()));
+        let of_proxy = || file_connection_user(reply.owner());
+        url.user = Some(persona.as_ref().map_or_else(of_proxy, |persona| persona.user()));
         let read_only = export.read_only || export.force_read_only || is_http(&url);
-        Ok(PathAtOrigin { origin, url, read_only, requester, cached })
+        Ok(PathAtOrigin { origin, url, read_only, requester, persona, cached })
     }
 
     /// Starts a request about a path, and tells the client when the answer takes long.
@@ -240,7 +254,8 @@ impl ProxyFiles {
             let text = format!("Unable to open {}; tpc not supported", target.path.text());
             return refuse(ErrorKind::Unsupported, text);
         }
-        let (path, context) = (target.path.clone(), (caller.clone(), self.threads.handle().clone()));
+        let (path, caller_of_file, runtime) =
+            (target.path.clone(), caller.clone(), self.threads.handle().clone());
         let cache = self.cache.clone();
         let parent = match self.required_parent(caller, &target, &request, reply) {
             Ok(parent) => parent,
@@ -268,6 +283,7 @@ impl ProxyFiles {
                 true => Some(file_stat(&remote.known_stat().await?, at.read_only)),
                 false => None,
             };
+            let context = (caller_of_file, at.persona, runtime);
             let file = ProxiedFile::new(path, remote, used, (writes, at.read_only), context);
             Ok(Value::Opened(Opened { file: Arc::new(file), stat }))
         })

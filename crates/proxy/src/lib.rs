@@ -17,6 +17,7 @@
 //! | `origins` | the origins in use |
 //! | `origin` | one origin: its client, its limits, and the servers behind it |
 //! | `origin_hosts` | the hosts to which the connections of one origin may lead |
+//! | `personas` | requests with the identities of clients |
 //! | `place` | a server with its circuit breaker |
 //! | `connections` | the connections to one server |
 //! | `limits` | limits of one origin |
@@ -48,6 +49,7 @@ mod origin_file;
 mod origin_hosts;
 mod origin_names;
 mod origins;
+mod personas;
 mod place;
 mod remote_file;
 mod settings;

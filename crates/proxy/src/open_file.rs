@@ -1,6 +1,7 @@
 //! [`ProxiedFile`]: an open file of a client, which is a file at an origin.
 
 use crate::cached_origin::{ProxyCacheChange, ProxyCacheReader};
+use crate::personas::Persona;
 use crate::place::RequestFailure;
 use crate::remote_file::RemoteFile;
 use crate::status::file_stat;
@@ -18,6 +19,8 @@ pub(crate) struct ProxiedFile {
     file: Arc<FileAtOrigin>,
     runtime: Handle,
     caller: Arc<Caller>,
+    /// Keeps the identity for the time when the file is opened again elsewhere.
+    _persona: Option<Arc<Persona>>,
     /// Set when the client has disconnected.
     interrupted: watch::Sender<bool>,
 }
@@ -48,11 +51,11 @@ impl ProxiedFile {
         remote: Arc<RemoteFile>,
         cache: CacheUse,
         (is_writable, read_only): (bool, bool),
-        (caller, runtime): (Arc<Caller>, Handle),
+        (caller, _persona, runtime): (Arc<Caller>, Option<Arc<Persona>>, Handle),
     ) -> Self {
         let CacheUse { reader: cached, changes: _changes } = cache;
         let file = Arc::new(FileAtOrigin { path, remote, cached, _changes, is_writable, read_only });
-        Self { file, runtime, caller, interrupted: watch::Sender::new(false) }
+        Self { file, runtime, caller, _persona, interrupted: watch::Sender::new(false) }
     }
 
     /// Starts an operation. With `ends` it ends when the client disconnects.

@@ -1,6 +1,7 @@
 //! [`ProxyConfig`]: the configuration of a proxy, as plain values.
 
 use crate::cached_origin::ProxyCache;
+use auth::sss::IdentityTable;
 use auth::tls::TrustAnchors;
 use base::LogicalPath;
 use cache::{CacheClock, CacheStartError, DiskCacheSettings};
@@ -81,6 +82,8 @@ pub struct ProxyConfig {
     pub client: Settings,
     /// Credentials for the fixed origin and for permitted ones.
     pub credentials: Credentials,
+    /// The identities of clients that these credentials send in place of that of the proxy; `None` for the latter.
+    pub identities: Option<Arc<IdentityTable>>,
     /// The authorities of origins with TLS; `None` for those that the environment names.
     pub trusted: Option<TrustAnchors>,
     /// Types of checksums that clients may query; all if it is empty.

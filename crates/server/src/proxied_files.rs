@@ -7,6 +7,7 @@ use crate::login;
 use crate::third_party;
 use crate::tls;
 use auth::s3::S3Credentials;
+use auth::sss::IdentityTable;
 use base::{LogicalPath, Supervisor};
 use cache::{CacheLimits, ColdFiles, DirectoryQuota, DiskCacheSettings, DiskShare, FileShares};
 use client::http::ObjectStore;
@@ -116,6 +117,7 @@ fn configuration(effective: &Effective, port: u16) -> Result<ProxyConfig, String
             (Some(url), format!("/{}{}{local_root}", bucket.name, bucket.prefix), Some(store))
         }
     };
+    let identities = values.has_client_identities.then(Arc::<IdentityTable>::default);
     Ok(ProxyConfig {
         exports: exports.collect(),
         origin: fixed,
@@ -126,7 +128,8 @@ fn configuration(effective: &Effective, port: u16) -> Result<ProxyConfig, String
         local_root,
         host_arena: values.host_arena.value.clone().unwrap_or_default(),
         client: client_settings(effective)?,
-        credentials: Credentials::of_user(),
+        credentials: identities.clone().map_or_else(Credentials::of_user, Credentials::of_identities),
+        identities,
         trusted: tls::trusted_servers(effective),
         checksums: checksums.map(|kind| kind.name().to_owned()).collect(),
         connections_max: crate::process::descriptors() / CONNECTIONS_SHARE,

@@ -124,6 +124,12 @@ impl IdentityTable {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 
+    /// Reports whether an identity is registered under this key.
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
     fn get(&self, key: &str) -> Option<Arc<SssIdentity>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
@@ -265,6 +271,11 @@ impl ClientLogin for SssClientLogin {
     fn step(&mut self, challenge: Option<&[u8]>, now: SystemTime) -> Result<Vec<u8>, ClientAuthError> {
         let now = seconds(now);
         let key = self.keys.choose(now).ok_or_else(|| self.no_key(now))?;
+        let speaks_for_others =
+            matches!(self.settings.identity, IdentitySource::ByUser(_) | IdentitySource::ByLoginId(_));
+        if speaks_for_others && !key.is_for_clients() {
+            return Err(self.key_of_one_user(key));
+        }
         let is_version_2 = self.parameters.is_version_2;
         let header = PacketHeader { key_id: key.id, key_name: is_version_2.then(|| key.name.clone()) };
         let identity = match (self.phase, challenge, &self.settings.identity) {
@@ -366,6 +377,17 @@ impl SssClientLogin {
         let credentials = credentials.map(Secret::expose).filter(|bytes| bytes.len() <= CREDENTIAL_BYTES_MAX);
         if let Some(credentials) = credentials.filter(|_| self.parameters.wants_credentials) {
             body.bytes(ItemKind::CREDENTIAL, credentials);
+        }
+    }
+
+    /// Returns the error of a key that would give all clients the rights of one user or group.
+    fn key_of_one_user(&self, key: &SssKey) -> ClientAuthError {
+        let (path, name, user, group) = (self.path.display(), &key.name, &key.user, &key.group);
+        ClientAuthError::NoCredentials {
+            reason: format!(
+                "the key {name} of {path} is that of user {user} and group {group}, and cannot stand for clients"
+            ),
+            remedy: "make a key for them: xrdsssadmin -u allusers -g anygroup add".to_owned(),
         }
     }
 

@@ -92,6 +92,13 @@ impl SssKey {
         self.group == USER_GROUP
     }
 
+    /// Reports whether the server takes user and groups from the packets of this key, so that it can stand
+    /// for the clients of a proxy.
+    #[must_use]
+    pub fn is_for_clients(&self) -> bool {
+        self.is_for_any_user() && (self.is_for_any_group() || self.is_for_user_group())
+    }
+
     /// Reports whether packets with this key are accepted from every host, because its name ends in
     /// `+`.
     #[must_use]

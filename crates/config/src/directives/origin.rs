@@ -145,20 +145,46 @@ pub(super) fn permit(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Re
 /// `{client|server} [strict|nonstrict] [[no]verify]`.
 pub(super) fn persona(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let token = arguments.need("persona")?;
-    match token.text.as_str() {
-        "server" => {}
-        // Requests of all clients would have the rights of the proxy instead.
-        "client" => return Err(unprotected(token, "'client'")),
+    let of_clients = match token.text.as_str() {
+        "server" => false,
+        "client" => true,
         _ => return Err(arguments.invalid(token, "persona")),
-    }
+    };
     while let Some(token) = arguments.next() {
         match token.text.as_str() {
-            "strict" | "nonstrict" | "verify" => {}
+            "strict" | "verify" => {}
+            "nonstrict" if of_clients => {
+                part_without_effect(arguments, token, "all requests have the identity of the client", draft);
+            }
+            "nonstrict" => {}
             "noverify" => part_without_effect(arguments, token, "certificates are always verified", draft),
             _ => draft.unknown_option(arguments, token),
         }
     }
+    draft.effective.proxy.has_client_identities.set(of_clients, arguments.origin());
     Ok(())
+}
+
+/// Checks that requests can have the identities of clients: there is no fallback to that of the proxy.
+fn check_persona(effective: &Effective, origin: &ProxyOrigin, stop: &mut dyn FnMut(&Origin, &str, &str)) {
+    let values = &effective.proxy;
+    let persona = &values.has_client_identities;
+    if !**persona {
+        return;
+    }
+    if !*effective.security.enabled {
+        let what = "pss.persona client: clients do not log in, so they have no identities";
+        stop(&persona.origin, what, "set xrootd.seclib and sec.protocol, or use pss.persona server");
+    }
+    if *values.cache.enabled {
+        let what = "pss.persona client: not with a cache";
+        stop(&persona.origin, what, "remove pss.cachelib, or use pss.persona server");
+    }
+    let is_http = origin.fixed.as_ref().is_some_and(|server| server.protocol.is_http());
+    if is_http || origin.bucket.is_some() || !origin.forwards.is_empty() {
+        let what = "pss.persona client: only for a fixed origin of the xroot protocol";
+        stop(&persona.origin, what, "use pss.persona server");
+    }
 }
 
 pub(super) fn local_root(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
@@ -243,6 +269,7 @@ pub(crate) fn check_proxy(effective: &Effective, report: &mut ConfigReport) {
     let Some(value) = origin.value.as_ref().filter(is_origin) else {
         return stop(&values.enabled.origin, "the proxy has no origin", "set pss.origin host:port");
     };
+    check_persona(effective, value, &mut stop);
     let mut warn = |origin: &Origin, what: &str, allowed: &str| {
         report.add(ProblemKind::Doubtful, origin.clone(), what, allowed);
     };
@@ -266,6 +293,20 @@ pub(crate) fn check_proxy(effective: &Effective, report: &mut ConfigReport) {
         let what = "pss.localroot has no effect, because all paths name their origin";
         warn(&values.local_root.origin, what, "use pss.hostarena");
     }
+}
+
+/// `[option] library [parameters]`.
+pub(super) fn name_library(
+    arguments: &mut Arguments<'_>,
+    _draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    let mut token = arguments.need("namelib library")?;
+    while token.text.starts_with('-') {
+        token = arguments.need("namelib library")?;
+    }
+    let what = format!("unsupported library '{}'; clients would get other files", token.text);
+    let allowed = "use pss.localroot and pss.hostarena, which put text before each path";
+    Err(DirectiveFault::at(token, what, allowed).of(ProblemKind::ForeignLibrary))
 }
 
 /// `pss.export`.

@@ -35,9 +35,8 @@ pub(super) const SECTION: Section = Section {
             .example("*.example.org"),
         Directive::new(&["pss.persona"], UsageFrequency::Common, "{client|server} [strict|nonstrict] [[no]verify]", origin::persona)
             .default("server")
-            .help("Credentials used at the origin: those of the proxy (`server`). `client` is not in force yet and stops the start.")
-            .example("server")
-            .stops_with("client strict"),
+            .help("Identity of requests at the origin: that of the proxy (`server`), or those of the clients (`client`), which have logged in to the proxy. For the latter, the proxy needs a key of `sss` for `allusers` and `anygroup`, and a fixed origin of the xroot protocol without a cache. All requests have the identity of the client, so `nonstrict` has no effect.")
+            .example("client strict"),
         Directive::new(&["pss.localroot"], UsageFrequency::Common, "path", origin::local_root)
             .default("none")
             .help("Prefix of paths at the fixed origin. It need not exist on this machine.")
@@ -58,17 +57,17 @@ pub(super) const SECTION: Section = Section {
             .default("off")
             .help("Clients on this machine read cache files directly.")
             .example("recheck 30"),
-        Directive::not_yet(&["pss.reproxy"], UsageFrequency::Rare, "(flag)")
+        Directive::idle(&["pss.reproxy"], UsageFrequency::Rare, "(flag)")
             .default("off")
-            .help("Third-party copies use another proxy."),
+            .help("Third-party copies show their progress without it."),
         Directive::new(&["pss.inetmode"], UsageFrequency::Rare, "{v4|v6}", origin::inet_mode)
             .default("v6")
             .help("Address families of connections to origins: IPv4 only, or both.")
             .example("v4"),
-        Directive::not_yet(&["pss.namelib"], UsageFrequency::Rare, "[-lfn2pfn] [-lfncache|-lfncachesrc[+]] library [parameters]")
+        Directive::new(&["pss.namelib"], UsageFrequency::Rare, "[-lfn2pfn] [-lfncache|-lfncachesrc[+]] library [parameters]", origin::name_library)
+            .standing(Standing::NotYet)
             .default("none")
-            .help("Name mapping of the proxy.")
-            .example("libXrdN2No2p.so"),
+            .help("Name mapping of the proxy. A library stops the start, because clients would get other files."),
         Directive::not_yet(&["pss.cache"], UsageFrequency::Common, "[size n] [pagesize n] [minpages n] [max2cache n] [preread …] [r/w] [logstats] [sfiles …] [debug n]")
             .default("off")
             .help("Memory cache.")

@@ -331,6 +331,8 @@ pub struct ProxySettings {
     pub origin: Setting<Option<ProxyOrigin>>,
     /// `pss.permit`.
     pub permits: Vec<Setting<OriginPermit>>,
+    /// `pss.persona client`: requests have the identities of clients.
+    pub has_client_identities: Setting<bool>,
     /// `pss.localroot`: prefix of paths at the fixed origin.
     pub local_root: Setting<Option<String>>,
     /// `pss.hostarena`: prefix of paths at every origin.

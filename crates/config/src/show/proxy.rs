@@ -25,6 +25,8 @@ pub(super) fn show(values: &ProxySettings, lines: &mut EffectiveLines) {
     for setting in &values.permits {
         lines.restart("pss.permit", setting, permit);
     }
+    let persona = |of_clients: &bool| if *of_clients { "client strict" } else { "server" }.to_owned();
+    lines.restart("pss.persona", &values.has_client_identities, persona);
     lines.add(Reload::Restart, "pss.localroot", &values.local_root, Clone::clone);
     lines.add(Reload::Restart, "pss.hostarena", &values.host_arena, Clone::clone);
     for setting in &values.options {
