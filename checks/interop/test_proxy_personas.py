@@ -9,8 +9,10 @@ import pytest
 
 import keytabs
 import peers
+from certificates import new_authority
+from macaroons import SITE, macaroon, secret_text
 from origins import CONTENT, Proxy
-from tools import data, xrdcp, xrdfs
+from tools import XRDFS, data, run, xrdcp, xrdfs
 
 KEYTAB = "XrdSecSSSKT"
 SECURITY = "xrootd.seclib libXrdSec.so\n"
@@ -92,9 +94,29 @@ def test_the_origin_decides_about_each_client(origin, users, tmp_path):
         assert sorted(os.listdir(origin.tree / "a")) == sorted(os.listdir(origin.tree / "b")) == ["f"]
 
 
-def test_a_client_without_a_proven_name_gets_nothing(origin):
-    with persona(origin, "sec.protocol unix", origin.key) as proxy:
-        xrdfs(proxy, "cat", "/shared/f").fails(54, "does not prove")
+def test_a_client_without_a_proven_name_gets_nothing(origin, users):
+    with persona(origin, f"sec.protocol unix\nsec.protocol sss -s {users[1]}", origin.key) as proxy:
+        xrdfs(proxy, "cat", "/shared/f", XrdSecPROTOCOL="unix").fails(54, "does not prove")
+
+
+@pytest.fixture(scope="module")
+def authority():
+    with new_authority() as authority:
+        yield authority
+
+
+def test_the_name_of_a_token_is_no_identity(origin, users, authority):
+    """The bearer of a macaroon can add a name."""
+    proxy = persona(origin, f"sec.protocol ztn -tokenlib libXrdMacaroons.so\nsec.protocol sss -s {users[1]}", origin.key)
+    peers.place(proxy.work / "secret", secret_text()).chmod(0o600)
+    proxy.settings += (f"{authority.settings()}ofs.authorize\nofs.authlib ++ libXrdMacaroons.so\nall.sitename {SITE}\n"
+                       f"macaroons.secretkey {proxy.work / 'secret'}\n")
+    with proxy:
+        for token in (macaroon("DOWNLOAD", "/a", "name:alice", name=None), macaroon("DOWNLOAD", "/a")):
+            variables = {"X509_CERT_DIR": str(authority.directory), "XDG_RUNTIME_DIR": "/nonexistent", "BEARER_TOKEN": token}
+            for words in (["stat", "/a/f"], ["cat", "/a/f"]):
+                refused = run([XRDFS, f"roots://localhost:{proxy.port}", *words], XrdSecPROTOCOL="ztn", **variables)
+                refused.fails(54, "does not prove")
 
 
 def test_a_key_of_one_user_does_not_stand_for_clients(origin, users, directory):

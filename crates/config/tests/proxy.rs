@@ -92,6 +92,10 @@ fn wrong_values_are_errors_with_their_position() {
             pss.cachelib libXrdPfc.so\noss.localroot /c",
             "f:3:1: error: pss.persona client: not with a cache",
         ),
+        (
+            "pss.origin o:1\npss.persona client\nsec.protocol host\nsec.protocol unix\nxrootd.seclib libXrdSec.so",
+            "f:3:1: error: pss.persona client: no protocol of sec.protocol proves the names",
+        ),
         ("pss.origin o:1\npss.namelib -lfn2pfn libX.so", "f:3:22: error: pss.namelib: unsupported library"),
         ("pss.origin o:1\npss.export /x r/o", "f:3:1: error: pss.export: restricts access"),
         (

@@ -17,8 +17,9 @@ const PERSONAS_MAX: usize = 4096;
 /// Number of unused identities that are forgotten at once, when there are too many.
 const FORGOTTEN: usize = 256;
 
-/// Protocols by which clients say who they are without a proof.
-const UNPROVEN: [&str; 2] = ["host", "unix"];
+/// Protocols whose logins prove names. Others are refused: `host` and `unix` prove none, and the name and the
+/// rights of a token (`ztn`) count for a request only, see [`Entity::verified_bearer`].
+const PROVING: [&str; 4] = ["gsi", "krb5", "pwd", "sss"];
 
 /// The identities of clients.
 pub(crate) struct Personas {
@@ -85,13 +86,12 @@ impl Personas {
         let Some(entity) = caller.entity().filter(|entity| !entity.has_expired()) else {
             return refused("the origin decides about clients that have logged in");
         };
-        if UNPROVEN.contains(&&*entity.protocol) {
+        if !proves_name(&entity.protocol) || entity.verified_bearer().is_some() {
             return refused(
                 "the origin decides about clients by their names, and your login does not prove yours",
             );
         }
-        let Some(name) = caller.request_name().or(entity.name.as_deref()).filter(|name| !name.is_empty())
-        else {
+        let Some(name) = entity.name.as_deref().filter(|name| !name.is_empty()) else {
             return refused("the origin decides about clients by their names, and your login has none");
         };
         self.of_key(PersonaKey::new(name, entity), &caller.identity.to_string())
@@ -118,6 +118,11 @@ impl Personas {
         known.personas.insert(key, (persona.clone(), Instant::now()));
         Ok(persona)
     }
+}
+
+/// Reports whether logins by a protocol prove the names of clients.
+fn proves_name(protocol: &str) -> bool {
+    PROVING.contains(&protocol)
 }
 
 impl KnownPersonas {
@@ -225,5 +230,7 @@ mod tests {
             let entity = Entity::of_host("h").renamed(auth::EntityNames { name, attributes: None });
             assert_eq!(kind(&caller.with_entity(entity)), ErrorKind::NotAuthorized);
         }
+        let proving = ["gsi", "host", "krb5", "pwd", "sss", "unix", "ztn", "", "other"].map(proves_name);
+        assert_eq!(proving, [true, false, true, true, true, false, false, false, false]);
     }
 }

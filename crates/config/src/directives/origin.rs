@@ -6,8 +6,8 @@ use super::fault::DirectiveFault;
 use super::object_store;
 use super::shared::{option_not_yet, part_without_effect, unprotected};
 use crate::effective::{
-    AddressProblem, Effective, HostPattern, OTHER_PROTOCOLS, OriginAddress, OriginBucket, OriginOption,
-    OriginPermit, OriginProtocol, ProxyOrigin, ProxyServer,
+    AddressProblem, AuthProtocol, Effective, HostPattern, OTHER_PROTOCOLS, OriginAddress, OriginBucket,
+    OriginOption, OriginPermit, OriginProtocol, ProxyOrigin, ProxyServer,
 };
 use crate::language::DirectiveToken;
 use crate::report::{ConfigReport, ProblemKind};
@@ -184,6 +184,11 @@ fn check_persona(effective: &Effective, origin: &ProxyOrigin, stop: &mut dyn FnM
     if is_http || origin.bucket.is_some() || !origin.forwards.is_empty() {
         let what = "pss.persona client: only for a fixed origin of the xroot protocol";
         stop(&persona.origin, what, "use pss.persona server");
+    }
+    let mut logins = effective.security.protocols.iter().map(|one| &one.value);
+    if *effective.security.enabled && !logins.any(AuthProtocol::proves_name) {
+        let what = "pss.persona client: no protocol of sec.protocol proves the names of clients";
+        stop(&persona.origin, what, "add sec.protocol gsi, krb5, pwd or sss, or use pss.persona server");
     }
 }
 

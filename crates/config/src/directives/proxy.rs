@@ -35,7 +35,7 @@ pub(super) const SECTION: Section = Section {
             .example("*.example.org"),
         Directive::new(&["pss.persona"], UsageFrequency::Common, "{client|server} [strict|nonstrict] [[no]verify]", origin::persona)
             .default("server")
-            .help("Identity of requests at the origin: that of the proxy (`server`), or those of the clients (`client`), which have logged in to the proxy. For the latter, the proxy needs a key of `sss` for `allusers` and `anygroup`, and a fixed origin of the xroot protocol without a cache. All requests have the identity of the client, so `nonstrict` has no effect.")
+            .help("Identity of requests at the origin: that of the proxy (`server`), or those of the clients (`client`), which have logged in to the proxy by `gsi`, `krb5`, `pwd` or `sss`. For the latter, the proxy needs a key of `sss` for `allusers` and `anygroup`, and a fixed origin of the xroot protocol without a cache. All requests have the identity of the client, so `nonstrict` has no effect.")
             .example("client strict"),
         Directive::new(&["pss.localroot"], UsageFrequency::Common, "path", origin::local_root)
             .default("none")

@@ -213,6 +213,12 @@ impl AuthProtocol {
             Self::Pwd(_) => "pwd",
         }
     }
+
+    /// Reports whether a login proves a name that another server may trust. Tokens have names for single
+    /// requests only.
+    pub(crate) const fn proves_name(&self) -> bool {
+        matches!(self, Self::Gsi(_) | Self::Krb5(_) | Self::Pwd(_) | Self::Sss(_))
+    }
 }
 
 /// `sec.protbind`: the protocols for hosts whose name matches a pattern.
