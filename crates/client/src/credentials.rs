@@ -96,11 +96,7 @@ impl Credentials {
     /// connection has the identity that is registered for the user of its URL, and no other credentials.
     #[must_use]
     pub fn of_identities(identities: Arc<IdentityTable>) -> Self {
-        let identity = IdentitySource::ByUser(identities);
-        let settings = SssClientSettings {
-            identity,
-            ..SssClientSettings::of_environment(|name| std::env::var(name).ok())
-        };
+        let settings = settings_of_identities(identities, |name| std::env::var(name).ok());
         let sss = SssClient::new(settings, Arc::new(Mutex::new(SystemRng)));
         let protocols: Vec<Box<dyn ClientProtocol>> = vec![Box::new(sss)];
         // The user of the URL is that of the server, and selects the identity.
@@ -273,9 +269,28 @@ pub(crate) fn is_for_client(key: &str) -> bool {
     key.starts_with("xrd.") || key.starts_with("xrdcl.")
 }
 
+/// Returns the settings of `sss` for identities of others. The endorsements of the environment are those of the
+/// user of this process, so they are not used.
+fn settings_of_identities(
+    identities: Arc<IdentityTable>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> SssClientSettings {
+    let identity = IdentitySource::ByUser(identities);
+    SssClientSettings { identity, endorsements: None, ..SssClientSettings::of_environment(variable) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn identities_of_others_get_nothing_of_the_environment_but_the_key_table() {
+        let variable = |name: &str| Some(format!("/{name}"));
+        assert!(SssClientSettings::of_environment(variable).endorsements.is_some());
+        let settings = settings_of_identities(Arc::default(), variable);
+        assert!(settings.endorsements.is_none() && matches!(settings.identity, IdentitySource::ByUser(_)));
+        assert_eq!(settings.keytab, SssClientSettings::of_environment(variable).keytab);
+    }
 
     #[test]
     fn a_proxy_is_delegated_to_the_target_of_a_copy_only() {
