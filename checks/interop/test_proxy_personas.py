@@ -109,8 +109,9 @@ def test_the_name_of_a_token_is_no_identity(origin, users, authority):
     """The bearer of a macaroon can add a name."""
     proxy = persona(origin, f"sec.protocol ztn -tokenlib libXrdMacaroons.so\nsec.protocol sss -s {users[1]}", origin.key)
     peers.place(proxy.work / "secret", secret_text()).chmod(0o600)
+    peers.place(proxy.work / "rules", RULES.encode())
     proxy.settings += (f"{authority.settings()}ofs.authorize\nofs.authlib ++ libXrdMacaroons.so\nall.sitename {SITE}\n"
-                       f"macaroons.secretkey {proxy.work / 'secret'}\n")
+                       f"macaroons.secretkey {proxy.work / 'secret'}\nacc.authdb {proxy.work / 'rules'}\n")
     with proxy:
         for token in (macaroon("DOWNLOAD", "/a", "name:alice", name=None), macaroon("DOWNLOAD", "/a")):
             variables = {"X509_CERT_DIR": str(authority.directory), "XDG_RUNTIME_DIR": "/nonexistent", "BEARER_TOKEN": token}
