@@ -53,7 +53,7 @@ impl OrderPermit {
                 None => true,
             },
             // The parents of a manager are meta managers.
-            LoginClass::Parent => own != AcceptorRole::Manager || order.change.is_none(),
+            LoginClass::Parent => !own.is_root_of_names() || order.change.is_none(),
         };
         allowed.then_some(Self(()))
     }
@@ -218,8 +218,11 @@ mod tests {
     fn parents_order_and_others_do_not() {
         let of = |class, own| permitted(class, own, all(), RelayModifier::NONE);
         assert_eq!(of(LoginClass::Parent, AcceptorRole::Supervisor), 7);
+        assert_eq!(of(LoginClass::Parent, AcceptorRole::ProxySupervisor), 7);
         assert_eq!(of(LoginClass::Parent, AcceptorRole::Server), 7);
-        assert_eq!(of(LoginClass::Parent, AcceptorRole::Manager), 0, "names are a manager's own");
+        for own in [AcceptorRole::Manager, AcceptorRole::ProxyManager] {
+            assert_eq!(of(LoginClass::Parent, own), 0, "names are a manager's own");
+        }
         assert_eq!(of(LoginClass::Child, AcceptorRole::Manager), 0);
         assert_eq!(of(LoginClass::Visitor, AcceptorRole::Manager), 0);
     }

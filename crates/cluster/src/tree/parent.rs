@@ -69,7 +69,7 @@ pub struct ParentSettings {
 impl ParentSettings {
     /// Returns the default settings of a parent.
     pub fn new(acceptor: AcceptorRole, id: NodeId, address: Address) -> Self {
-        let inner = acceptor == AcceptorRole::Supervisor;
+        let inner = acceptor.is_supervisor();
         let one = inner || acceptor == AcceptorRole::MetaManager;
         Self {
             acceptor,

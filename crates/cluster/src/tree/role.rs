@@ -18,8 +18,27 @@ pub enum AcceptorRole {
     MetaManager,
     /// Inner node of a tree.
     Supervisor,
+    /// Inner node of a tree of proxies.
+    ProxySupervisor,
     /// A leaf: only redirectors log in here.
     Server,
+}
+
+impl AcceptorRole {
+    /// Reports whether the node and its children decide about their names, and no node above.
+    pub const fn is_root_of_names(self) -> bool {
+        matches!(self, Self::Manager | Self::ProxyManager)
+    }
+
+    /// Reports whether the node is between a root and its servers.
+    pub const fn is_supervisor(self) -> bool {
+        matches!(self, Self::Supervisor | Self::ProxySupervisor)
+    }
+
+    /// Reports whether the children are proxies, and not data servers.
+    const fn is_of_proxies(self) -> bool {
+        matches!(self, Self::ProxyManager | Self::ProxySupervisor)
+    }
 }
 
 /// The reason why the role of a node is refused. On the wire all are equal: the reply, then the end
@@ -58,7 +77,7 @@ impl fmt::Display for RoleError {
 pub fn role(mode: Mode, acceptor: AcceptorRole) -> Result<Role, RoleError> {
     let side = if acceptor == AcceptorRole::MetaManager { Side::MetaManager } else { Side::Manager };
     let role = Role::of(mode, side).ok_or(RoleError::None)?;
-    let proxies = acceptor == AcceptorRole::ProxyManager;
+    let proxies = acceptor.is_of_proxies();
     match role {
         Role::Redirector => Ok(role),
         _ if acceptor == AcceptorRole::Server => Err(RoleError::Leaf),
@@ -66,9 +85,8 @@ pub fn role(mode: Mode, acceptor: AcceptorRole) -> Result<Role, RoleError> {
         // Real proxy managers refuse these: a tree of real proxies has one level. Ours may have
         // more.
         Role::ProxyManager if !proxies && acceptor != AcceptorRole::MetaManager => Err(RoleError::Proxy),
-        // A supervisor of proxies does not report that its servers are proxies, so both kinds pass
-        // there.
-        Role::ProxyServer if !proxies && acceptor != AcceptorRole::Supervisor => Err(RoleError::Proxy),
+        // Clients that look for a file of data servers must not get to a proxy.
+        Role::ProxyServer if !proxies => Err(RoleError::Proxy),
         Role::Supervisor | Role::Server if proxies => Err(RoleError::NotProxy),
         _ => Ok(role),
     }
@@ -93,6 +111,13 @@ mod tests {
             (manager, AcceptorRole::ProxyManager, Err(RoleError::NotProxy)),
             (manager | Mode::PEER, AcceptorRole::Manager, Err(RoleError::Peer)),
             (server, AcceptorRole::Supervisor, Ok(Role::Server)),
+            (server | proxy, AcceptorRole::Supervisor, Err(RoleError::Proxy)),
+            (server | proxy, AcceptorRole::ProxySupervisor, Ok(Role::ProxyServer)),
+            (server, AcceptorRole::ProxySupervisor, Err(RoleError::NotProxy)),
+            (manager | server, AcceptorRole::ProxySupervisor, Err(RoleError::NotProxy)),
+            (manager | server | proxy, AcceptorRole::ProxySupervisor, Ok(Role::ProxyManager)),
+            (manager | server | proxy, AcceptorRole::Supervisor, Err(RoleError::Proxy)),
+            (Mode::DIRECTOR | manager, AcceptorRole::ProxySupervisor, Ok(Role::Redirector)),
             (server, AcceptorRole::Server, Err(RoleError::Leaf)),
             (server | proxy, AcceptorRole::Manager, Err(RoleError::Proxy)),
             (server | proxy, AcceptorRole::ProxyManager, Ok(Role::ProxyServer)),

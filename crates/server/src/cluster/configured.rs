@@ -51,6 +51,9 @@ pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option
     settings.instance.clone_from(&effective.instance);
     settings.listen = listen(effective, own)?;
     settings.of_proxies = cluster.of_proxies;
+    let exports = effective.storage.exports.iter();
+    settings.exports =
+        exports.filter_map(|export| LogicalPath::parse(export.prefix.as_bytes()).ok()).collect();
     settings.parent = parent(effective, &identity, own, (settings.acceptor(), settings.listen));
     settings.children = children(effective, &identity)?;
     settings.policy = policy(cluster);
@@ -175,7 +178,7 @@ fn parent(
     }
     settings.hold = *cluster.delay.hold;
     // Of the others, one child is enough to serve, as in cmsd.
-    if matches!(acceptor, AcceptorRole::Manager | AcceptorRole::ProxyManager) {
+    if acceptor.is_root_of_names() {
         settings.minimum = match *cluster.delay.quorum {
             Quorum::Count(count) => Minimum::Count(usize::try_from(count).unwrap_or(1)),
             Quorum::Percent(percent) => Minimum::Percent(percent),
@@ -184,7 +187,7 @@ fn parent(
     // A configured number of servers is always waited for. A supervisor is queried by a manager,
     // which waits itself.
     let counted = matches!(*cluster.delay.quorum, Quorum::Count(_));
-    settings.first_start = !counted && acceptor != AcceptorRole::Supervisor;
+    settings.first_start = !counted && !acceptor.is_supervisor();
     Some(settings)
 }
 

@@ -35,8 +35,8 @@ pub(super) struct ServerDriver {
     inventory_max: usize,
     /// Set if names appear here only through this server.
     complete: bool,
-    /// The node is a proxy: it serves whatever its origin has, and does not know what that is.
-    has_all: bool,
+    /// The exports of a proxy: it serves whatever its origin has there, and does not know what that is.
+    proxied: Option<Vec<LogicalPath>>,
     /// The time of the next full list for the parents, after a reset made their knowledge void.
     list_at: Option<Duration>,
 }
@@ -49,8 +49,8 @@ impl ServerDriver {
         settings: &Settings,
     ) -> Self {
         let (inventory_max, complete) = (settings.inventory_max, settings.complete_inventory);
-        let has_all = settings.of_proxies;
-        Self { server_files, executor, leases, inventory_max, complete, has_all, list_at: None }
+        let proxied = settings.of_proxies.then(|| settings.exports.clone());
+        Self { server_files, executor, leases, inventory_max, complete, proxied, list_at: None }
     }
 
     /// Returns the time at which [`Self::tick`] has work.
@@ -97,8 +97,13 @@ impl ServerDriver {
             }
             return;
         }
-        if self.has_all {
-            return self.answer_here(tree, &parent, false);
+        if let Some(exports) = &self.proxied {
+            return match parsed {
+                Ok(path) if exports.iter().any(|export| path.is_within(export)) => {
+                    self.answer_here(tree, &parent, false);
+                }
+                _ => self.answer_not_here(tree, &parent),
+            };
         }
         if self.leases.is_running(&parent.path) {
             return self.answer_here(tree, &parent, true);

@@ -6,6 +6,7 @@
 
 use super::cluster_key::ClusterKey;
 use super::health::HealthSettings;
+use base::LogicalPath;
 use cluster::tree::{AcceptorRole, Blacklist, ChildSettings, ParentSettings};
 use cluster::{CacheSettings, LookupLimits, Policy, ResolveSettings};
 use config::{NodeRole, OperationCommand};
@@ -44,6 +45,8 @@ pub struct Settings {
     pub role: NodeRole,
     /// The node belongs to a cluster of proxies, each of which has all files.
     pub of_proxies: bool,
+    /// The exports, for parents that ask a proxy for a file.
+    pub exports: Vec<LogicalPath>,
     /// Name of the instance, for display.
     pub instance: Option<String>,
     /// The endpoint to which children connect. It is only used by roles that have children; a
@@ -110,6 +113,7 @@ impl Settings {
     pub fn acceptor(&self) -> AcceptorRole {
         match acceptor_role(self.role) {
             AcceptorRole::Manager if self.of_proxies => AcceptorRole::ProxyManager,
+            AcceptorRole::Supervisor if self.of_proxies => AcceptorRole::ProxySupervisor,
             role => role,
         }
     }
@@ -126,6 +130,7 @@ impl Settings {
         Self {
             role,
             of_proxies: false,
+            exports: Vec::new(),
             instance: None,
             listen: Listen::default(),
             parent: None,

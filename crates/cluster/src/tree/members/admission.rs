@@ -14,7 +14,7 @@ use super::super::member_slots::SlotOffer;
 use super::super::message::{LoginMessage, LoginRefusal, NodeMessage, ParentReply, StatusMessage};
 use super::super::parking::Parked;
 use super::super::peer_address::PeerAddress;
-use super::super::role::{AcceptorRole, RoleError, role};
+use super::super::role::{RoleError, role};
 use super::connections::ConnectionRole;
 use super::contests::Contest;
 use super::seating::{NewcomerPlacement, SeatChooser};
@@ -203,7 +203,7 @@ impl Members {
     /// node that found no place returns at once. Only a root does this, because a real node that an
     /// inner node redirects may have no entry left in its list.
     fn redirect(&mut self, link: ConnectionId, to: &[Address], own: bool, out: &mut Vec<NodeAction>) {
-        let inner = self.settings.acceptor == AcceptorRole::Supervisor;
+        let inner = self.settings.acceptor.is_supervisor();
         let hosts = match (inner, own) {
             (true, false) => Vec::new(),
             (true, true) => to.to_vec(),

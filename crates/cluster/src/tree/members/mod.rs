@@ -44,7 +44,6 @@ use super::member::ClusterMember;
 use super::member_slots::MemberSlots;
 use super::message::{LoginRefusal, NodeMessage};
 use super::parent::ParentSettings;
-use super::role::AcceptorRole;
 use crate::{CELL_SLOTS, Slot, SlotMask};
 use connections::{ConnectionRole, NodeConnections};
 use contests::Contests;
@@ -91,7 +90,7 @@ pub struct Members {
 impl Members {
     /// Creates a parent without children.
     pub fn new(settings: ParentSettings, now: Duration) -> Self {
-        let alone = settings.acceptor == AcceptorRole::Supervisor;
+        let alone = settings.acceptor.is_supervisor();
         Self {
             cell: MemberSlots::default(),
             directory: CellDirectory::default(),
@@ -158,7 +157,7 @@ impl Members {
     /// Sets the address at which clients enter the cluster, as a supervisor received it from its
     /// parent.
     pub fn set_door(&mut self, door: Option<Address>) {
-        if self.settings.acceptor == AcceptorRole::Supervisor {
+        if self.settings.acceptor.is_supervisor() {
             self.settings.door = door;
         }
     }

@@ -10,7 +10,6 @@ use super::super::connection_id::ConnectionId;
 use super::super::limits::{LEVELS_MAX, RESERVATION};
 use super::super::member::ClusterMember;
 use super::super::message::{CellReport, NodeMessage, StatusMessage};
-use super::super::role::AcceptorRole;
 use super::Members;
 use super::connections::ConnectionRole;
 use super::reporter::{DueReports, Totals};
@@ -136,7 +135,7 @@ impl Members {
         out: &mut Vec<NodeAction>,
     ) {
         let Some(member) = self.cell.get(slot) else { return };
-        let relays = self.settings.acceptor == AcceptorRole::Supervisor;
+        let relays = self.settings.acceptor.is_supervisor();
         let (own, address) = (member.identity.id.digest(), member.address.clone());
         if !member.role.has_children() || !member.is_own() {
             return;

@@ -55,7 +55,7 @@ impl SeatChooser<'_> {
             AcceptorRole::MetaManager | AcceptorRole::Server => {
                 here.map_or(NewcomerPlacement::Nowhere, NewcomerPlacement::Here)
             }
-            AcceptorRole::Supervisor => {
+            AcceptorRole::Supervisor | AcceptorRole::ProxySupervisor => {
                 let too_deep = member.role.has_children() && self.standing != RootDistance::Near;
                 here.filter(|_| !too_deep).map_or(NewcomerPlacement::Nowhere, NewcomerPlacement::Here)
             }

@@ -218,6 +218,6 @@ fn nodes_of_a_cluster_of_proxies_log_in_as_such() {
     assert!(manager.policy.shared.is_some_and(|shared| shared.unchecked && !shared.central));
     assert!(manager.children[0].login.mode.contains(Mode::MANAGER | Mode::PROXY));
     let supervisor = told("proxy-supervisor", &format!("{managers}all.role proxy supervisor\n"));
-    assert_eq!(supervisor.acceptor(), AcceptorRole::Supervisor);
+    assert_eq!(supervisor.acceptor(), AcceptorRole::ProxySupervisor);
     assert!(supervisor.children[0].login.mode.contains(Mode::MANAGER | Mode::SERVER | Mode::PROXY));
 }
