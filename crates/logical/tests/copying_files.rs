@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use time::ManualClock;
 use vfs::{
-    Answer, Caller, FileKind, FileOperation, FileStat, FileSystem, Mailbox, OpenFile, OpenRequest, Opened,
-    Operation, ReplyTo, ReplyToken, Started, Target, Value,
+    Answer, Caller, DeferredReply, FileKind, FileOperation, FileStat, FileSystem, Mailbox, OpenFile,
+    OpenRequest, Opened, Operation, ReplyTo, ReplyToken, Started, Target, Value,
 };
 
 /// Time after which a test that waits for something has failed.
@@ -36,6 +36,26 @@ struct Behind {
     files: Mutex<BTreeMap<Vec<u8>, Inode>>,
     record: Mutex<Vec<String>>,
     last: Mutex<u64>,
+    /// Opens are answered by the test.
+    is_late: AtomicBool,
+    late: Mutex<Vec<LateOpen>>,
+}
+
+/// The open of a file whose answer is not sent yet.
+struct LateOpen {
+    caller: Arc<Caller>,
+    opened: Opened,
+    later: DeferredReply,
+}
+
+impl LateOpen {
+    /// Answers as files behind that end the requests of clients that have left.
+    fn answer(self) {
+        match self.caller.is_disconnected() {
+            true => self.later.send(Answer::error(ErrorKind::Cancelled, "the client has left")),
+            false => self.later.send(Answer::Value(Value::Opened(self.opened))),
+        }
+    }
 }
 
 struct BehindFile {
@@ -91,7 +111,7 @@ impl Behind {
 struct BehindFiles(Arc<Behind>);
 
 impl FileSystem for BehindFiles {
-    fn start(&self, caller: &Arc<Caller>, operation: Operation, _: &ReplyTo) -> Started {
+    fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
         let (behind, who) = (&self.0, caller.identity.user().to_owned());
         let found = |path: &LogicalPath| behind.files.lock().unwrap().get(path.as_bytes()).cloned();
         let missing = || Started::Done(Answer::error(ErrorKind::NotFound, "missing"));
@@ -107,7 +127,13 @@ impl FileSystem for BehindFiles {
                 let Some(inode) = inode else { return missing() };
                 let is_interrupted = AtomicBool::new(false);
                 let file = BehindFile { behind: behind.clone(), path: target.path, inode, is_interrupted };
-                Started::Done(Answer::Value(Value::Opened(Opened { file: Arc::new(file), stat: None })))
+                let opened = Opened { file: Arc::new(file), stat: None };
+                if behind.is_late.load(Ordering::Relaxed) {
+                    let (caller, later) = (caller.clone(), reply.defer());
+                    behind.late.lock().unwrap().push(LateOpen { caller, opened, later });
+                    return Started::Pending;
+                }
+                Started::Done(Answer::Value(Value::Opened(opened)))
             }
             Operation::Stat(target) => match found(&target.path) {
                 Some(inode) => Started::Done(Answer::Value(Value::Stat(stat(&inode)))),
@@ -411,10 +437,39 @@ fn an_incomplete_copy_is_emptied_and_removed_before_it_is_closed() {
 }
 
 #[test]
+fn a_destination_that_is_opened_after_its_client_has_left_is_removed() {
+    let stage = stage(true);
+    stage.behind.is_late.store(true, Ordering::Relaxed);
+    let alice = client("alice", "10.0.0.1");
+    let open = stage.open(&alice, PULL, creating());
+    let late = stage.behind.late.lock().unwrap().pop().unwrap();
+    assert!(open.is_pending() && stage.behind.get("/new").is_some());
+    // The session ends, and with it the place of the answer.
+    alice.disconnect();
+    drop(open);
+    late.answer();
+    assert_eq!(stage.behind.get("/new"), None);
+    let record = stage.behind.take_record();
+    assert_eq!(record[1..], ["truncated to 0", "alice removes /new", "closed"]);
+}
+
+#[test]
 fn a_file_that_took_the_name_of_a_failed_copy_stays() {
     let stage = stage(true);
     let (file, result, transfer) = copying(&stage);
     stage.behind.put("/new", b"");
+    transfer.finish.done(Err(Error::new(ErrorKind::FsError, "lost")));
+    result.error();
+    ask(&file, FileOperation::Close { failed: true }).done();
+    assert_eq!(stage.behind.get("/new").as_deref(), Some(&b""[..]));
+}
+
+#[test]
+fn without_ids_no_file_is_removed() {
+    let stage = stage(true);
+    let (file, result, transfer) = copying(&stage);
+    stage.behind.files.lock().unwrap()[&b"/new"[..]].lock().unwrap().0 = 0;
+    stage.behind.put("/new", b"").lock().unwrap().0 = 0;
     transfer.finish.done(Err(Error::new(ErrorKind::FsError, "lost")));
     result.error();
     ask(&file, FileOperation::Close { failed: true }).done();

@@ -193,7 +193,8 @@ impl FileBehind {
 
     /// Removes the file, unless its name is that of another file by now or it was not emptied.
     fn remove_if_same(self: Arc<Self>, opened: Option<FileStat>, then: impl FnOnce() + Send + 'static) {
-        let Some(opened) = opened else { return then() };
+        // A server that has no ids reports 0 for each file.
+        let Some(opened) = opened.filter(|opened| opened.id != 0) else { return then() };
         let file = self.clone();
         self.ask_files(Operation::Stat(self.target.clone()), move |named| {
             let is_same = |named: FileStat| (named.id, named.size, opened.size) == (opened.id, 0, 0);

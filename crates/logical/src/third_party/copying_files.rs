@@ -188,10 +188,11 @@ impl CopyingFiles {
         let (target, request) = open.plain();
         let request = OpenRequest { read: true, write: true, posc: false, ..request };
         let (behind, at, duty, owner) = (self.behind.clone(), target.clone(), reply.defer(), reply.clone());
-        let caller = open.caller.clone();
+        // A client that leaves during the open does not end it: only who gets the file can remove it.
+        let who = Arc::new(open.caller.detached());
+        let caller = who.clone();
         ask(&self.behind, &caller, Operation::Open(target, Box::new(request)), reply, move |answer| {
             duty.send(with_file(answer, |file| {
-                let who = Arc::new(open.caller.detached());
                 let file = FileBehind::new(file, (behind, who, at), &owner);
                 Ok(Arc::new(CopiedFile::new(file, copy)))
             }));
