@@ -10,9 +10,9 @@ use vfs::{Caller, Target};
 const URL_BYTES_MAX: usize = 4095;
 /// Protocols that a forwarded path can name.
 const PROTOCOLS: [&str; 8] = ["root", "xroot", "roots", "xroots", "http", "https", "dav", "davs"];
-/// Prefixes of the keys of opaque text that are for clients only, and those of third-party copies,
-/// which are made in front of these files.
-const REMOVED_PREFIXES: [&[u8]; 3] = [b"xrd.", b"xrdcl.", b"tpc."];
+/// Beginnings of the elements of opaque text that are for clients only, those of third-party copies, which
+/// are made in front of these files, and that of persist on close, because files share connections.
+const REMOVED_PREFIXES: [&[u8]; 4] = [b"xrd.", b"xrdcl.", b"tpc.", b"ofs.posc="];
 /// Element of opaque text that counts the proxies on the way of a request.
 const HOPS: &str = "pss.hops";
 /// Maximum number of proxies on the way of a request.
@@ -231,7 +231,8 @@ pub(crate) mod tests {
     fn a_fixed_origin_gets_path_and_text_without_parts_for_clients() {
         let proxy = proxy(Some("root://o:2"), false);
         let (authority, path) =
-            address(&proxy, "/a/b?authz=x&xrd.wantprot=gsi&xrdcl.a=b&tried=h&tpc.key=1&pfc.x=1").unwrap();
+            address(&proxy, "/a/b?authz=x&xrd.wantprot=gsi&xrdcl.a=b&tried=h&ofs.posc=1&tpc.key=1&pfc.x=1")
+                .unwrap();
         assert_eq!(authority, "o:2");
         assert_eq!(path, "/a/b?authz=x&oss.lcl=1&pfc.x=1&pss.hops=1&pss.tid=u_1.7@c.example.org&tried=h");
         // The additions do not depend on text of the client, which cannot replace them.
