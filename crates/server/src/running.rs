@@ -168,7 +168,7 @@ impl RunningServer {
         let login = login::policy(effective, authorization.as_ref().map(LoadedAuthorization::policy))?;
         let tls = ServerTls::open(effective)?;
         let address = listener.local_address().map_err(system("the address of the port"))?;
-        let role = cluster.as_ref().map(|settings| settings.role);
+        let (role, clock) = (cluster.as_ref().map(|settings| settings.role), Arc::new(SystemClock::new()));
         let renewed = |loaded| ServerAuthorization::start(loaded, effective, &supervisor);
         let authorization = authorization.map(renewed).transpose()?;
         let forwarding = cluster.as_ref().map(|settings| settings.forwarding).unwrap_or_default();
@@ -182,7 +182,6 @@ impl RunningServer {
             true => Some(self::logical(effective, address.port(), false, |posix| posix)?),
             false => logical.clone(),
         };
-        let clock = Arc::new(SystemClock::new());
         let start = |settings| ClusterThread::start(settings, clock, address.port(), seen, &supervisor);
         let cluster = cluster.map(start).transpose()?;
         let staged = logical.as_ref().map(|logical| purging::start(logical, effective, &supervisor));

@@ -455,15 +455,11 @@ impl ClusterConfig {
         if self.of_proxies { format!("proxy {}", self.role.name()) } else { self.role.name().to_owned() }
     }
 
-    /// Makes the node one of a cluster of proxies, if its role says so. Each proxy has all files of its origin, so
-    /// no node is asked for one.
-    /// Returns the place of a manager that has no effect thereby.
+    /// Makes the node one of a cluster of proxies, if its role says so. Each has all files, so none is asked for
+    /// one. Returns the place of a manager that has no effect thereby.
     pub(crate) fn finish_proxies(&mut self) -> Option<Origin> {
         let managers = std::mem::take(&mut self.proxy_managers);
-        if !self.of_proxies {
-            return None;
-        }
-        let others = std::mem::replace(&mut self.managers, managers);
+        let others = self.of_proxies.then(|| std::mem::replace(&mut self.managers, managers))?;
         let shared = self.shared.value.get_or_insert_default();
         (shared.unchecked, shared.central) = (true, false);
         others.first().filter(|_| self.managers.is_empty()).map(|manager| manager.origin.clone())
