@@ -9,6 +9,7 @@ import re
 import sqlite3
 import struct
 import subprocess
+import zlib
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,34 @@ def test_a_missing_file_comes_from_tape(tape, stage, tmp_path):
     assert os.getxattr(local, "user.XrdFrm.Cpy") == struct.pack(">q16x", int(local.stat().st_mtime))
     xrdcp("--force", server.url("/store/deep/file"), target).ok()
     assert len(tape.runs()) == 1
+
+
+# Knows the checksum of each file: the content of the file `sum` beside it.
+SUMS = """\
+#!/bin/sh
+[ -e "$2" ] || { echo 2; exit; }
+echo 0
+echo "$(stat -c '%A %h %u %g %X %Z %Y %s %o %b' "$2") adler32:$(cat "${0%/*}/sum")"
+"""
+
+
+def test_a_staged_file_has_the_checksum_of_mass_storage(stage, tmp_path):
+    with tapes.tape(copy=COPY, sums=SUMS) as tape:
+        content = data(3_000_000)
+        wrong, right = ("%08x" % zlib.adler32(each) for each in (content[1:], content))
+        tape.put("file", content)
+        (tape.directory / "sum").write_text(wrong)
+        server = stage(tape.copies_in(more=f"oss.rsscmd {tape.directory}/sums\noss.xfr deny 0\nxrootd.chksum adler32\n"))
+        words = f"the file on disk has the adler32 checksum {right}, but the one in mass storage {wrong}"
+        xrdcp(server.url("/file"), tmp_path / "target").fails(54, words)
+        assert names(server.tree) == [] and len(tape.runs()) == 3
+        (tape.directory / "sum").write_text(right)
+        xrdcp("--cksum", f"adler32:{right}", server.url("/file"), tmp_path / "target").ok()
+        assert (tmp_path / "target").read_bytes() == content
+        # The stored checksum has XRootD's form, and is the one that clients get.
+        stored = os.getxattr(server.tree / "file", "user.XrdCks.adler32")
+        assert stored[:8] == b"adler32\0" and stored[32:36].hex() == right
+        assert right in xrdfs(server, "query", "checksum", "/file").ok().out
 
 
 def test_a_file_that_is_not_on_tape_does_not_exist(tape, stage, tmp_path):

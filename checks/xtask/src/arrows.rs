@@ -29,7 +29,7 @@ const ARROWS: [(&str, &[&str]); 26] = [
     ("storage", &["base", "config", "digest"]),
     ("logical", &["base", "config", "vfs", "auth", "storage", "digest"]),
     ("namespace", &["base", "config"]),
-    ("residency", &["base", "config", "storage"]),
+    ("residency", &["base", "config", "storage", "digest"]),
     ("cache", &["base", "config", "digest", "storage"]),
     ("net", &["base", "config"]),
     ("monitor", &["base", "config", "wire"]),

@@ -1,12 +1,15 @@
 //! [`CatalogAnswer`]: the answer of a program that knows the names in mass storage.
 
 use crate::ports::RemoteStatus;
+use digest::{Algorithm, Checksum};
 use std::io;
 
 const NO_SUCH_FILE: i32 = 2;
 
 /// The words of a status line behind its mode.
 const STATUS_WORDS: usize = 9;
+/// Behind them, a word of the form `TYPE:VALUE` is the checksum of the file.
+const CHECKSUM_WORD: usize = STATUS_WORDS;
 const MODIFIED_WORD: usize = 5;
 const SIZE_WORD: usize = 6;
 
@@ -91,11 +94,20 @@ fn status(line: &str) -> Option<RemoteStatus> {
     }
     let bits = mode.chars().fold(0, |bits, letter| bits << 1 | u32::from(letter != '-'));
     Some(RemoteStatus {
+        checksum: checksum(words.get(CHECKSUM_WORD).copied())?,
         is_directory: kind == 'd',
         size: words.get(SIZE_WORD)?.parse().ok()?,
         mode: bits,
         modified: words.get(MODIFIED_WORD)?.parse().ok()?,
     })
+}
+
+/// Parses the word behind the status. Inside, `None` means that the word is no checksum, as the name of a file;
+/// outside, it means that it looks like one and cannot be read.
+fn checksum(word: Option<&str>) -> Option<Option<Checksum>> {
+    let Some((name, value)) = word.and_then(|word| word.split_once(':')) else { return Some(None) };
+    let Some(algorithm) = Algorithm::from_name(name) else { return Some(None) };
+    Checksum::from_hex(algorithm, value).map(Some)
 }
 
 #[cfg(test)]
@@ -104,7 +116,8 @@ mod tests {
     use super::*;
 
     const LINE: &str = "rw-r--r-- 1 0 0 11 12 13 5000 4096 10";
-    const FILE: RemoteStatus = RemoteStatus { is_directory: false, size: 5000, mode: 0o644, modified: 13 };
+    const FILE: RemoteStatus =
+        RemoteStatus { is_directory: false, size: 5000, mode: 0o644, modified: 13, checksum: None };
 
     fn parse(output: &str) -> Result<Option<RemoteStatus>, String> {
         let answer = CatalogAnswer::parse(output.as_bytes()).and_then(CatalogAnswer::into_status);
@@ -115,7 +128,23 @@ mod tests {
     fn a_status_has_its_type_beside_the_mode_or_before_it() {
         assert_eq!(parse(&format!("0\n-{LINE}\n")), Ok(Some(FILE)));
         assert_eq!(parse(&format!("0 ok\n- {LINE}")), Ok(Some(FILE)));
+        // A name behind the status is ignored, as that of a file.
+        for more in ["/tape/f", "f:1", "adler32", "crc64:1"] {
+            assert_eq!(parse(&format!("0\n-{LINE} {more}")), Ok(Some(FILE)), "{more}");
+        }
         assert_eq!(parse(&format!("0\nd{LINE}")), Ok(Some(RemoteStatus { is_directory: true, ..FILE })));
+    }
+
+    #[test]
+    fn a_word_behind_the_status_is_the_checksum() {
+        let with = |word: &str| parse(&format!("0\n-{LINE} {word}\n"));
+        let checksum = Checksum::from_hex(Algorithm::Adler32, "0a1b2c3d");
+        assert_eq!(with("adler32:0A1b2c3d"), Ok(Some(RemoteStatus { checksum, ..FILE })));
+        assert!(with("md5:900150983cd24fb0d6963f7d28e17f72 more").unwrap().unwrap().checksum.is_some());
+        // A checksum that cannot be read must not count as none.
+        for bad in ["adler32:", "adler32:0a1b2c3", "adler32:0a1b2c3g", "md5:0a1b2c3d"] {
+            assert!(with(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@
 //! | `copy_program` | [`CopyPrograms`]: runs copy programs of the site |
 //! | `outlived`, `reaper` | copy programs of earlier runs of the server, and the thread that watches them |
 //! | `staging` | [`Staging`]: brings one file in, whole or not at all |
+//! | `content_check` | compares the content of files with the checksums that mass storage knows |
 //! | `migration` | copies one file to mass storage, and records that it has a copy |
 //! | `copy_candidate` | decides whether a file needs a copy |
 //! | `failure_pause` | pauses migration while each copy fails |
@@ -46,6 +47,7 @@
 mod catalog;
 mod catalog_answer;
 mod catalog_processes;
+mod content_check;
 mod copy_candidate;
 mod copy_command;
 mod copy_program;
@@ -86,6 +88,7 @@ mod work_claim;
 
 pub use catalog::CatalogProgram;
 pub use catalog_processes::CatalogProcesses;
+pub use content_check::has_content;
 pub use copy_command::CopyCommand;
 pub use copy_program::CopyPrograms;
 pub use entry::{

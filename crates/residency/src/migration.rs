@@ -1,5 +1,6 @@
 //! Copies one file to mass storage, and records that it has a copy there.
 
+use crate::content_check::{attribute_of, check_held, outcome_of};
 use crate::copy_candidate::{CopyNeed, copy_need, has_foreign_copy, need_of_foreign};
 use crate::entry::{CopyFailure, FailureReason, TransferEntry};
 use crate::outlived::QueueRun;
@@ -9,6 +10,7 @@ use crate::purge_policy::KeptReason;
 use crate::queue::CopyOutcome;
 use crate::staging::{Staging, failed, remote_name, seconds_since_epoch};
 use base::LogicalPath;
+use digest::Checksum;
 use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
@@ -164,8 +166,8 @@ impl Migration {
             CopyOutcome::Done => {}
             other => return Err(other),
         }
-        self.verify(entry, begun.version.size)?;
-        let is_recorded = self.record(entry, file.as_ref(), &begun);
+        let checksum = self.verify(entry, file.as_ref(), &begun, stop)?;
+        let is_recorded = self.record(entry, file.as_ref(), &begun, checksum);
         if is_recorded.map_err(|error| failed("record the copy", &error))? {
             Ok(Migrated::Copied(begun.version.size))
         } else {
@@ -204,11 +206,27 @@ impl Migration {
         Ok(CopyDecision::Copy(FileAtBegin { version, was_written }))
     }
 
-    /// Checks the size of the copy, if there is a program that knows it.
-    fn verify(&self, entry: &TransferEntry, size: u64) -> Result<(), CopyOutcome> {
-        let Some(catalog) = &self.staging.catalog else { return Ok(()) };
+    /// Checks the size and the checksum of the copy, if there is a program that knows them. Returns the checksum of the
+    /// file if it was compared.
+    fn verify(
+        &self,
+        entry: &TransferEntry,
+        file: &dyn HeldFile,
+        begun: &FileAtBegin,
+        stop: &StopSignal,
+    ) -> Result<Option<Checksum>, CopyOutcome> {
+        let Some(catalog) = &self.staging.catalog else { return Ok(None) };
+        let size = begun.version.size;
         let text = match catalog.status(&entry.key.path).map_err(CopyOutcome::Failed)? {
-            Some(status) if !status.is_directory && status.size == size => return Ok(()),
+            Some(status) if !status.is_directory && status.size == size => {
+                let Some(checksum) = status.checksum else { return Ok(None) };
+                let Some(outcome) = outcome_of(check_held(checksum, file, Some(stop)), checksum) else {
+                    return Ok(Some(checksum));
+                };
+                // A file that was changed meanwhile has another one.
+                let is_same = file.version().is_ok_and(|version| version.has_content_of(&begun.version));
+                return Err(if is_same { outcome } else { changed("it was changed during its copy") });
+            }
             Some(status) => {
                 format!("the copy in mass storage has {} bytes, but the file {size}", status.size)
             }
@@ -219,7 +237,13 @@ impl Migration {
 
     /// Records that mass storage has this content of a file. Returns `false` if the file was changed
     /// or renamed since.
-    fn record(&self, entry: &TransferEntry, file: &dyn HeldFile, begun: &FileAtBegin) -> io::Result<bool> {
+    fn record(
+        &self,
+        entry: &TransferEntry,
+        file: &dyn HeldFile,
+        begun: &FileAtBegin,
+        checksum: Option<Checksum>,
+    ) -> io::Result<bool> {
         let is_unchanged = || -> io::Result<bool> {
             let has_writer = (begun.was_written)() || self.paths.has_writer(&entry.key.path, &file.stat()?);
             Ok(!has_writer && file.has_name()? && file.version()?.has_content_of(&begun.version))
@@ -227,7 +251,13 @@ impl Migration {
         if !is_unchanged()? {
             return Ok(false);
         }
-        let record = CopyRecord::new(&entry.key.path, &file.stat()?);
+        let status = file.stat()?;
+        if let Some(checksum) = checksum {
+            let (name, value) = attribute_of(checksum, &status);
+            // Without it, a purge reads the file once more.
+            file.set_attribute(&name, &value).ok();
+        }
+        let record = CopyRecord::new(&entry.key.path, &status);
         file.set_attribute(COPY_RECORD_ATTRIBUTE, record.encode())?;
         file.set_attribute(COPY_TIME_ATTRIBUTE, &CopyTime(begun.version.modified.0).encode())?;
         // A rename is registered as a writer before it resets the attribute. So one that did so before

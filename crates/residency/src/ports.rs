@@ -4,6 +4,7 @@ use crate::entry::{CopyFailure, TransferDirection, TransferEntry};
 use crate::outlived::QueueRun;
 use crate::queue::CopyOutcome;
 use base::LogicalPath;
+use digest::Checksum;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::ffi::OsString;
 use std::io;
@@ -60,6 +61,8 @@ pub struct RemoteStatus {
     pub mode: u32,
     /// Time of the last modification, in seconds since the epoch.
     pub modified: i64,
+    /// The checksum of the content, if it is known.
+    pub checksum: Option<Checksum>,
 }
 
 /// The names in mass storage.

@@ -3,6 +3,7 @@
 //! There is no record of the files: each purge searches the exports. The status and the attributes of a
 //! file decide whether it goes. They are read again at its removal, when no process can open the file.
 
+use crate::content_check::{ContentCheck, check_held, difference};
 use crate::empty_directories::remove_empty_directories;
 use crate::policy_program::{PolicyAnswer, PolicyProgram, PurgeQuestion};
 use crate::ports::{RemoteCatalog, ResidencyEvents, ResidencyPaths};
@@ -12,6 +13,7 @@ use crate::staging::{Staging, seconds_since_epoch};
 use crate::sweep::rest_after;
 use crate::tree_walk::{TreeVisitor, walk_tree};
 use base::LogicalPath;
+use digest::Checksum;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
@@ -237,13 +239,13 @@ impl Purger {
     ) -> Result<RemovedFile, KeptReason> {
         // Others are asked without the lease, so that nobody waits for the answer to open the file.
         let (_, found) = self.claim(path, hold)?;
-        self.confirm(path, found.size)?;
+        self.confirm(path, &found)?;
         if let Some(program) = program {
             self.ask(program, path, &found)?;
         }
         let (file, now) = self.claim(path, hold)?;
         let size = now.size;
-        if size != found.size {
+        if version_of(&now) != version_of(&found) {
             return Err(KeptReason::Changed);
         }
         let allocated = file.allocated().map_err(|error| reason_of(&error))?;
@@ -285,18 +287,40 @@ impl Purger {
         }
     }
 
-    /// Asks whether mass storage has a file of this size, if there is a program that knows it. Blocks.
-    fn confirm(&self, path: &LogicalPath, size: u64) -> Result<(), KeptReason> {
+    /// Asks whether mass storage has a file of this size, and with this content if its checksum is known there, if there
+    /// is a program that knows it. Blocks, for long if the file has to be read.
+    fn confirm(&self, path: &LogicalPath, file: &Metadata) -> Result<(), KeptReason> {
         let Some(catalog) = &self.catalog else { return Ok(()) };
         catalog.check_name(path).map_err(|failure| KeptReason::NotAskable(failure.to_string()))?;
         let text = match catalog.status(path) {
-            Ok(Some(status)) if !status.is_directory && status.size == size => return Ok(()),
+            Ok(Some(status)) if !status.is_directory && status.size == file.size => {
+                return status.checksum.map_or(Ok(()), |checksum| self.confirm_content(path, file, checksum));
+            }
             Ok(Some(status)) if !status.is_directory => format!("it has {} bytes there", status.size),
             Ok(Some(_)) => "it is a directory there".to_owned(),
             Ok(None) => "no such file there".to_owned(),
             Err(failure) => return Err(KeptReason::CatalogFailed(failure.to_string())),
         };
         Err(KeptReason::NotConfirmed(text))
+    }
+
+    /// Compares the content of a file with a checksum.
+    fn confirm_content(
+        &self,
+        path: &LogicalPath,
+        file: &Metadata,
+        checksum: Checksum,
+    ) -> Result<(), KeptReason> {
+        let transfers = self.backend.transfers().ok_or(KeptReason::NoLeases)?;
+        let held = transfers.hold(path).map_err(|error| reason_of(&error))?;
+        if version_of(&held.stat().map_err(|error| reason_of(&error))?) != version_of(file) {
+            return Err(KeptReason::Changed);
+        }
+        match check_held(checksum, held.as_ref(), None).map_err(|error| reason_of(&error))? {
+            ContentCheck::Same => Ok(()),
+            ContentCheck::Differs(found) => Err(KeptReason::NotConfirmed(difference(found, checksum))),
+            ContentCheck::Stopped => Err(KeptReason::Changed),
+        }
     }
 
     /// Returns a file that may be removed and was not used for `hold` seconds, with its status. Nobody can
@@ -328,7 +352,8 @@ impl Purger {
         {
             let mut examined = self.examined(one.clone());
             if examined.kept.is_none() {
-                examined.kept = self.confirm(one, examined.size).err();
+                let found = self.claim(one, self.policy.hold).map(|(_, found)| found);
+                examined.kept = found.and_then(|found| self.confirm(one, &found)).err();
             }
             with(examined);
             return;
@@ -354,6 +379,11 @@ impl Purger {
         // The administrator relies on the pin, also after a power failure.
         file.sync()
     }
+}
+
+/// Returns what identifies the file at a path and its content.
+fn version_of(file: &Metadata) -> (u64, u64, u64, i64, u32) {
+    (file.device, file.inode, file.size, file.modified, file.modified_nanoseconds)
 }
 
 /// Reports whether clients have set attributes of a file, which mass storage does not have.

@@ -1,8 +1,9 @@
 //! Brings one file in: copies it beside its name, and gives it the name when it is complete.
 
+use crate::content_check::{attribute_of, check_content, outcome_of};
 use crate::entry::{CopyFailure, FailureReason, TransferEntry};
 use crate::outlived::QueueRun;
-use crate::ports::{CopyAgent, EndedCopy, IncomingCopy, RemoteCatalog, ResidencyEvents, StopSignal};
+use crate::ports::{CopyAgent, EndedCopy, IncomingCopy, RemoteCatalog, RemoteStatus, ResidencyEvents, StopSignal};
 use crate::queue::CopyOutcome;
 use base::LogicalPath;
 use rustix::io::Errno;
@@ -91,8 +92,8 @@ impl Staging {
             Err(error) if storage::is_missing(&error) => {}
             Err(error) => return failed("look for the file", &error),
         }
-        let wanted = match self.remote_size(path) {
-            Ok(size) => size,
+        let wanted = match self.remote_file(path) {
+            Ok(status) => status,
             Err(failure) => return CopyOutcome::Failed(failure),
         };
         let begun = SystemTime::now();
@@ -107,7 +108,7 @@ impl Staging {
         };
         let outcome = match self.copy(entry, run, file.as_ref(), stop) {
             Err(error) => failed("start the copy", &error),
-            Ok(CopyOutcome::Done) => match verified(path, file.as_mut(), wanted) {
+            Ok(CopyOutcome::Done) => match verified(path, file.as_mut(), wanted, stop) {
                 Err(outcome) => outcome,
                 Ok(bytes) => match file.publish() {
                     Ok(()) => {
@@ -146,11 +147,11 @@ impl Staging {
         parents.take_while(is_missing).collect()
     }
 
-    /// Returns the size of the file in mass storage; `None` if there is no program that knows it.
-    fn remote_size(&self, path: &LogicalPath) -> Result<Option<u64>, CopyFailure> {
+    /// Returns the status of the file in mass storage; `None` if there is no program that knows it.
+    fn remote_file(&self, path: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
         let Some(catalog) = &self.catalog else { return Ok(None) };
         match catalog.status(path)? {
-            Some(status) if !status.is_directory => Ok(Some(status.size)),
+            Some(status) if !status.is_directory => Ok(Some(status)),
             Some(_) => Err(CopyFailure::new(FailureReason::NotFound, "it is a directory in mass storage")),
             None => Err(CopyFailure::new(FailureReason::NotFound, "no such file in mass storage")),
         }
@@ -179,11 +180,13 @@ fn is_errno(error: &io::Error, number: Errno) -> bool {
     error.raw_os_error() == Some(number.raw_os_error())
 }
 
-/// Checks that a file has its size in mass storage, records the copy with it, and returns the size. The status of a program alone does not show that its file is complete.
+/// Checks that a file has its size and its checksum in mass storage, as far as they are known, records the copy with it,
+/// and returns the size. The status of a program alone does not show that its file is complete.
 fn verified(
     path: &LogicalPath,
     file: &mut dyn IncomingFile,
-    wanted: Option<u64>,
+    wanted: Option<RemoteStatus>,
+    stop: &StopSignal,
 ) -> Result<u64, CopyOutcome> {
     let failed = |error| failed("read the copied file", &error);
     let incomplete =
@@ -192,15 +195,26 @@ fn verified(
     if metadata.size == 0 && metadata.modified == INCOMING_MODIFIED {
         return incomplete("the copy program ended with status 0, but wrote nothing".to_owned());
     }
-    if let Some(size) = wanted.filter(|size| *size != metadata.size) {
+    if let Some(size) = wanted.map(|status| status.size).filter(|size| *size != metadata.size) {
         let text = format!("the copy has {} bytes, but the file in mass storage {size}", metadata.size);
         return incomplete(text);
+    }
+    let checksum = wanted.and_then(|status| status.checksum);
+    if let Some(checksum) = checksum {
+        let check = check_content(checksum, &|piece, offset| file.read_at(piece, offset), stop);
+        if let Some(outcome) = outcome_of(check, checksum) {
+            return Err(outcome);
+        }
     }
     // A write in the same second must not leave the time as it is, because it would look copied.
     let latest = seconds_since_epoch().saturating_sub(SETTLED_SECONDS);
     if metadata.modified > latest {
         file.set_modified(latest).map_err(failed)?;
         metadata = file.stat().map_err(failed)?;
+    }
+    if let Some(checksum) = checksum {
+        let (name, value) = attribute_of(checksum, &metadata);
+        file.set_attribute(&name, &value).map_err(failed)?;
     }
     let (copied, record) = (CopyTime(metadata.modified), CopyRecord::new(path, &metadata));
     file.set_attribute(COPY_RECORD_ATTRIBUTE, record.encode()).map_err(failed)?;

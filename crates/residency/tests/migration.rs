@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a panic is the failure of a test
 
 use base::{Clock, LogicalPath, Supervisor};
+use digest::{Algorithm, RunningChecksum};
 use residency::{
     CopyCommand, CopyFailure, CopyPrograms, EntryKey, FailureReason, MigrationSchedule, PathResidency,
     Priority, QueueLimits, RemoteCatalog, RemoteStatus, RequestId, RequestStatus, Residency, ResidencyEvents,
@@ -228,7 +229,7 @@ impl RemoteCatalog for Changing {
             write_old(&self.directory.join("disk").join(&path.text()[1..]), "after", 2000);
         }
         let size = fs::metadata(self.directory.join("tape").join(&path.text()[1..])).unwrap().len();
-        Ok(Some(RemoteStatus { is_directory: false, size, mode: 0o644, modified: 1 }))
+        Ok(Some(RemoteStatus { is_directory: false, size, mode: 0o644, modified: 1, checksum: None }))
     }
 }
 
@@ -242,6 +243,41 @@ fn a_file_that_is_changed_after_its_copy_gets_another_copy_before_it_is_removed(
     site.wait_for_end("file");
     assert!(!site.disk("file").exists());
     assert_eq!((site.tape("file").as_deref(), site.runs()), (Some("after"), 2));
+}
+
+/// What knows the names on tape, and the checksum of `wanted` as that of each file.
+struct Checksums {
+    tape: PathBuf,
+    wanted: &'static [u8],
+}
+impl RemoteCatalog for Checksums {
+    fn status(&self, path: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
+        let size = fs::metadata(self.tape.join(&path.text()[1..])).unwrap().len();
+        let checksum = Some(RunningChecksum::of(Algorithm::Md5, self.wanted));
+        Ok(Some(RemoteStatus { is_directory: false, size, mode: 0o644, modified: 1, checksum }))
+    }
+}
+
+#[test]
+fn a_copy_with_another_checksum_is_no_copy() {
+    let with = |wanted| Site::with(move |at| Some(Arc::new(Checksums { tape: at.join("tape"), wanted })));
+    let site = with(b"abd");
+    write_old(&site.disk("f"), "abc", 1000);
+    site.copy_and_remove("f");
+    wait_until("another try", || site.runs() > 1);
+    assert!(site.disk("f").exists());
+    let copied = |site: &Site| {
+        let mut value = [0; 24];
+        rustix::fs::getxattr(site.disk("f"), COPY_TIME_ATTRIBUTE, &mut value[..]).unwrap();
+        CopyTime::decode(&value)
+    };
+    assert_eq!(copied(&site), Some(CopyTime::NEVER));
+    let site = with(b"abc");
+    write_old(&site.disk("f"), "abc", 1000);
+    site.copy_and_remove("f");
+    site.wait_for_end("f");
+    assert!(!site.disk("f").exists());
+    assert_eq!((site.tape("f").as_deref(), site.runs()), (Some("abc"), 1));
 }
 
 #[test]
@@ -288,7 +324,7 @@ impl RemoteCatalog for OddNames {
     }
     fn status(&self, path: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
         let size = fs::metadata(self.0.join(&path.text()[1..])).unwrap().len();
-        Ok(Some(RemoteStatus { is_directory: false, size, mode: 0o644, modified: 1 }))
+        Ok(Some(RemoteStatus { is_directory: false, size, mode: 0o644, modified: 1, checksum: None }))
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a panic is the failure of a test
 
 use base::LogicalPath;
+use digest::{Algorithm, ChecksumRecord, RunningChecksum};
 use residency::{
     CopyFailure, FailureReason, FreeSpaceMark, KeptReason, PathResidency, PolicyProgram, PurgePolicy, Purger,
     RemoteCatalog, RemoteStatus, ResidencyEvents, ResidencyPaths,
@@ -57,7 +58,13 @@ struct Catalog(BTreeMap<&'static str, u64>);
 impl RemoteCatalog for Catalog {
     fn status(&self, path: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
         let size = self.0.get(path.shown().to_string().as_str());
-        Ok(size.map(|&size| RemoteStatus { is_directory: false, size, mode: 0o644, modified: MODIFIED }))
+        Ok(size.map(|&size| RemoteStatus {
+            is_directory: false,
+            size,
+            mode: 0o644,
+            modified: MODIFIED,
+            checksum: None,
+        }))
     }
 }
 
@@ -209,6 +216,44 @@ fn a_copy_that_mass_storage_does_not_confirm_keeps_its_file() {
         true
     });
     assert_eq!(reasons, [Some("mass storage does not confirm its copy: no such file there".to_owned())]);
+}
+
+/// A catalog in which all files have the content of [`Disk::copied`].
+struct Content;
+impl RemoteCatalog for Content {
+    fn status(&self, _: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
+        let checksum = Some(RunningChecksum::of(Algorithm::Adler32, &[7; SIZE as usize]));
+        Ok(Some(RemoteStatus { is_directory: false, size: SIZE, mode: 0o644, modified: MODIFIED, checksum }))
+    }
+}
+
+#[test]
+fn a_copy_with_another_checksum_keeps_its_file() {
+    let disk = Disk::new();
+    for name in ["/same", "/other", "/stored"] {
+        disk.copied(name, 0);
+    }
+    // Another content of this size, with all attributes of a copy.
+    fs::write(disk.at("/other"), vec![8; usize::try_from(SIZE).unwrap()]).unwrap();
+    set_times(&disk.at("/other"), MODIFIED);
+    let found = disk.backend.stat(&path("/other")).unwrap();
+    set_attribute(
+        &disk.at("/other"),
+        COPY_RECORD_ATTRIBUTE,
+        CopyRecord::new(&path("/other"), &found).encode(),
+    );
+    // The stored checksum is that of the content which a client has read.
+    let before = RunningChecksum::of(Algorithm::Adler32, b"before");
+    let record = ChecksumRecord::new(before, MODIFIED, MODIFIED + 1);
+    set_attribute(&disk.at("/stored"), "user.XrdCks.adler32", &record.encode());
+    let purger = Purger { catalog: Some(Arc::new(Content)), ..disk.purger(100) };
+    let accessed = |name: &str| disk.backend.stat(&path(name)).unwrap().accessed;
+    let seconds = accessed("/other");
+    assert_eq!(purger.purge().files, 1);
+    assert_eq!(disk.names(), ["other", "stored"]);
+    assert_eq!(accessed("/other"), seconds, "the comparison is no use of the file");
+    let Err(KeptReason::NotConfirmed(text)) = purger.release(&path("/stored")) else { panic!("it is gone") };
+    assert!(text.starts_with("the file on disk has the adler32 checksum"), "{text}");
 }
 
 #[test]
@@ -395,7 +440,6 @@ fn a_purge_ends_when_mass_storage_cannot_be_asked() {
     assert_eq!(catalog.0.load(Ordering::Relaxed), 5);
 }
 
-/// Returns a program of the shell for the files of a purge.
 /// Cannot be asked for names that begin with `odd`.
 struct OddNames;
 impl RemoteCatalog for OddNames {
@@ -406,7 +450,13 @@ impl RemoteCatalog for OddNames {
         }
     }
     fn status(&self, _: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
-        Ok(Some(RemoteStatus { is_directory: false, size: SIZE, mode: 0o644, modified: MODIFIED }))
+        Ok(Some(RemoteStatus {
+            is_directory: false,
+            size: SIZE,
+            mode: 0o644,
+            modified: MODIFIED,
+            checksum: None,
+        }))
     }
 }
 
@@ -425,6 +475,7 @@ fn names_for_which_mass_storage_cannot_be_asked_do_not_end_a_purge() {
     assert_eq!(reason, KeptReason::NotAskable("an odd name".to_owned()));
 }
 
+/// Returns a program of the shell for the files of a purge.
 fn policy_program(script: &str) -> Option<PolicyProgram> {
     let arguments = ["-c", script].map(str::to_owned).to_vec();
     Some(PolicyProgram::new("/bin/sh".into(), arguments, vec!["fname".to_owned()]))

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a panic is the failure of a test
 
 use base::{Clock, LogicalPath, Supervisor};
+use digest::{Algorithm, ChecksumRecord, RunningChecksum};
 use residency::{
     CopyCommand, CopyFailure, CopyPrograms, EntryKey, FailureReason, PathResidency, Priority, QueueLimits,
     RemoteCatalog, RemoteStatus, RequestId, RequestStatus, Residency, ResidencyEvents, ResidencyParts,
@@ -40,7 +41,16 @@ impl ResidencyEvents for Arrivals {
 struct Size(u64);
 impl RemoteCatalog for Size {
     fn status(&self, _: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
-        Ok(Some(RemoteStatus { is_directory: false, size: self.0, mode: 0o644, modified: 1 }))
+        Ok(Some(RemoteStatus { is_directory: false, size: self.0, mode: 0o644, modified: 1, checksum: None }))
+    }
+}
+
+/// A catalog in which all files have the content `abc`.
+struct Content;
+impl RemoteCatalog for Content {
+    fn status(&self, _: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
+        let checksum = Some(RunningChecksum::of(Algorithm::Adler32, b"abc"));
+        Ok(Some(RemoteStatus { is_directory: false, size: 3, mode: 0o644, modified: 1, checksum }))
     }
 }
 
@@ -287,6 +297,25 @@ fn a_copy_without_the_size_of_the_file_is_not_published() {
         let site = with(script, size);
         assert_eq!(site.fetch("/d/f").recv().unwrap(), Ok(()), "{script}");
     }
+}
+
+#[test]
+fn a_copy_with_another_checksum_is_not_published() {
+    let path = LogicalPath::parse(b"/d/f").unwrap();
+    let site = Site::with("echo run >> $0/runs; printf abd > $2", Some(Arc::new(Content)));
+    let StageError::Failed(failure) = site.fetch("/d/f").recv().unwrap().unwrap_err() else { panic!() };
+    assert_eq!(failure.reason, FailureReason::Temporary);
+    let text = "the file on disk has the adler32 checksum 024e0128, but the one in mass storage 024d0127";
+    assert_eq!((&*failure.text, site.runs()), (text, 2), "it is tried again");
+    assert!(site.backend.stat(&path).is_err());
+    let site = Site::with("printf abc > $2", Some(Arc::new(Content)));
+    assert_eq!(site.fetch("/d/f").recv().unwrap(), Ok(()));
+    // The checksum is stored with the file, and valid for it.
+    let stored = site.backend.attribute(&path, "user.XrdCks.adler32").unwrap().unwrap();
+    let record = ChecksumRecord::decode(&stored).unwrap();
+    let found = site.backend.stat(&path).unwrap();
+    assert!(record.fits(found.modified, found.modified_nanoseconds, found.size));
+    assert_eq!(record.checksum, RunningChecksum::of(Algorithm::Adler32, b"abc"));
 }
 
 /// Otherwise a loop over names that do not exist would start programs.

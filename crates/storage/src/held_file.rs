@@ -46,6 +46,12 @@ pub trait HeldFile: Send {
     fn has_name(&self) -> io::Result<bool>;
     /// Returns the local path at which the file was opened, for a program that reads it.
     fn local_path(&self) -> io::Result<PathBuf>;
+    /// Reads content at an offset, and returns the number of bytes; 0 at the end. The access time stays as it is if the
+    /// file belongs to the user of the server.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let _ = (buffer, offset);
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Waits until content and attributes have reached stable storage.
     fn sync(&self) -> io::Result<()>;
 }

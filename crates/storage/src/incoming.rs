@@ -38,6 +38,8 @@ pub trait IncomingFile: Send {
     /// Returns the status of the temporary file. If a program has replaced the file, the new one
     /// takes its place. `EBUSY` if a program is left that inherited the lock.
     fn stat(&mut self) -> io::Result<Metadata>;
+    /// Reads content at an offset, and returns the number of bytes; 0 at the end.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Sets the modification time, in seconds since the epoch.
     fn set_modified(&self, seconds: i64) -> io::Result<()>;
     /// Sets an extended attribute by its full local name.

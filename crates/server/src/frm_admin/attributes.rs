@@ -83,7 +83,7 @@ impl FrmAdmin {
         let file = self.hold(path).map_err(fail)?;
         let status = file.stat().map_err(fail)?;
         if !is_forced {
-            self.confirm_copy(path, status.size)?;
+            self.confirm_copy(path, file.as_ref(), &status)?;
         }
         if !CopyTime(status.modified).has_copy(status.modified) {
             return Err("its modification time is too early".to_owned());
@@ -91,10 +91,19 @@ impl FrmAdmin {
         write_copied(file.as_ref(), path, &status).map_err(fail)
     }
 
-    fn confirm_copy(&self, path: &LogicalPath, size: u64) -> Result<(), String> {
+    fn confirm_copy(&self, path: &LogicalPath, file: &dyn HeldFile, status: &Metadata) -> Result<(), String> {
         let Some(catalog) = &self.catalog else { return Ok(()) };
         match catalog.status(path) {
-            Ok(Some(found)) if !found.is_directory && found.size == size => Ok(()),
+            Ok(Some(found)) if !found.is_directory && found.size == status.size => {
+                let Some(checksum) = found.checksum else { return Ok(()) };
+                match residency::has_content(file, checksum).map_err(|error| error_text(&error))? {
+                    true => Ok(()),
+                    false => Err(format!(
+                        "mass storage has another {} checksum for it (-f marks it all the same)",
+                        checksum.algorithm()
+                    )),
+                }
+            }
             Ok(Some(_)) => {
                 Err("mass storage has something else under its name (-f marks it all the same)".to_owned())
             }

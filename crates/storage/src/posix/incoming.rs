@@ -313,6 +313,10 @@ impl IncomingFile for PosixIncoming {
         }
     }
 
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(rustix::io::pread(&self.locked, buffer, offset)?)
+    }
+
     fn set_modified(&self, seconds: i64) -> io::Result<()> {
         let times = Timestamps {
             last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
