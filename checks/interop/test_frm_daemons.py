@@ -96,6 +96,25 @@ def agent(daemon, server, *lines):
     return out.splitlines(), err
 
 
+def test_files_that_are_staged_into_a_space_are_complete_for_the_real_tools(tape, site, daemon, small_disk):  # noqa: F811
+    peers.give(small_disk)
+    server = site(f"oss.space hot {small_disk}\noss.space hot assign /\n")
+    tape.put("store/one", b"one" * 1000)
+    agent(daemon, server, "+ ID1 - 1 w /store/one")
+    xfrd = daemon("frm_xfrd", server).start()
+    wait_until(lambda: (server.tree / "store/one").exists())
+    assert xfrd.end() == 0, xfrd.output()
+
+    def theirs(*words):
+        command = [peers.real("frm_admin"), "-c", server.work / "xrootd.cfg", *words]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+        return (done.stdout + done.stderr).decode()
+
+    assert "0 problems found" in theirs("audit", "-r", "names", "/store")
+    assert "0 problems found" in theirs("audit", "space", "hot")
+    assert theirs("query", "space", "/store/one") == f"hot {server.tree}/store/one\n"
+
+
 def test_requests_of_an_agent_are_executed_without_a_server(tape, site, daemon):  # noqa: F811
     server = site()
     for name in ("one", "two", "store/three"):

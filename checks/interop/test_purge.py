@@ -44,6 +44,25 @@ def purged(tape, begin, small_disk):  # noqa: F811
     return start
 
 
+@pytest.fixture
+def purged_space(tape, begin, small_disk):  # noqa: F811
+    """Starts a server whose files lie in a space on a disk of 8 MiB: `purged_space(policy)`."""
+    peers.give(small_disk)
+
+    def start(policy="* 2m 3900k hold 0"):
+        spaces = f"oss.space hot {small_disk}\noss.space hot assign /\n"
+        policy = policy.replace("*", "hot")
+        more = f"{spaces}frm.purge.policy {policy}\nfrm.purge.waittime 1d\nfrm.xfr.copymax 8\n"
+        return begin(peers.Linked(settings=tape.copies_in(more=more), export="/ stage purge"))
+
+    return start
+
+
+def data_files(disk):
+    """Returns the data files on a disk with the partition of a space."""
+    return {path for path in disk.rglob("*%") if path.stat().st_size > 0}
+
+
 def residency(server, *words):
     """Runs the command. A server that has just started serves clients a moment before administrators."""
 
@@ -127,6 +146,24 @@ def test_the_oldest_files_with_a_copy_leave_a_full_disk(tape, purged, tmp_path):
     xrdcp(server.url("/file0"), target).ok()
     assert target.read_bytes() == content("file0") and len(tape.runs()) == runs + 1
     assert (tree / "file0").exists()
+
+
+def test_files_in_a_space_are_staged_there_and_purged(tape, purged_space, small_disk, tmp_path):  # noqa: F811
+    server = purged_space()
+    all_names = [f"file{number}" for number in range(13)]
+    stage_files(server, tape, all_names)
+    for name in all_names:
+        data_file = (server.tree / name).readlink()
+        assert data_file.is_relative_to(small_disk) and data_file.name.endswith("%")
+        assert os.getxattr(data_file, "user.XrdFrm.Pfn") == bytes(server.tree / name) + b"\0"
+    residency(server, "purge").ok()
+    wait_until(lambda: "removed 5 files" in residency(server, "status").ok().out)
+    left = names(server.tree)
+    assert left == sorted(all_names[5:]), left
+    assert {(server.tree / name).readlink() for name in left} == data_files(small_disk)
+    xrdcp(server.url("/file0"), tmp_path / "target").ok()
+    assert (tmp_path / "target").read_bytes() == content("file0")
+    assert (server.tree / "file0").readlink().is_relative_to(small_disk)
 
 
 def test_a_disk_without_room_for_attributes_is_purged(tape, purged):  # noqa: F811
@@ -248,8 +285,9 @@ def test_an_administrator_repeats_a_transfer_that_failed(tape, purged):  # noqa:
     wait_until(lambda: names(server.tree) == ["file"])
 
 
-def test_a_crash_during_purges_loses_nothing(tape, purged, tmp_path):  # noqa: F811
-    server = purged(f"{ALL} hold 0")
+@pytest.mark.parametrize("fixture", ["purged", "purged_space"])
+def test_a_crash_during_purges_loses_nothing(tape, request, fixture, small_disk, tmp_path):  # noqa: F811
+    server = request.getfixturevalue(fixture)(f"{ALL} hold 0")
     all_names = [f"file{number}" for number in range(10)]
     stage_files(server, tape, all_names)
     source = tmp_path / "new"
@@ -271,6 +309,9 @@ def test_a_crash_during_purges_loses_nothing(tape, purged, tmp_path):  # noqa: F
     # What a crash has left is removed.
     wait_until(lambda: not any(name.startswith(".scalla-") for name in names(server.tree)))
     target = tmp_path / "target"
+    if fixture == "purged_space":
+        # All data has a name, and each name has data.
+        wait_until(lambda: {(server.tree / name).readlink() for name in names(server.tree)} == data_files(small_disk))
     for name in all_names:
         xrdcp("--force", server.url(f"/{name}"), target).ok()
         assert target.read_bytes() == content(name)

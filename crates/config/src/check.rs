@@ -255,7 +255,7 @@ impl DiskCheck<'_> {
         }
     }
 
-    /// Exports that stage need a program that copies, and names without spaces.
+    /// Exports that stage need a program that copies.
     fn staging(&mut self) {
         let effective = self.effective;
         if effective.cluster.role.redirects() || *effective.proxy.enabled {
@@ -266,9 +266,6 @@ impl DiskCheck<'_> {
             if !effective.residency.has_copy_program() {
                 let what = format!("all.export {name} stage: there is no program that copies files");
                 self.warn(&export.origin, what, "nothing is staged; set frm.xfr.copycmd");
-            } else if !effective.storage.spaces.is_empty() && !export.attributes.in_place {
-                let what = format!("all.export {name} stage: files cannot be staged into spaces yet");
-                self.wrong(&export.origin, what, "add the option inplace, or remove oss.space");
             } else if effective.process.admin_path.origin.is_default()
                 && effective.residency.directory.is_none()
             {
@@ -308,12 +305,21 @@ impl DiskCheck<'_> {
         }
     }
 
-    /// Exports that purge need names without spaces, and a way back for their files.
+    /// Exports that purge need a policy, and a way back for their files. Policies need spaces.
     fn purging(&mut self) {
         let effective = self.effective;
-        let policy = &effective.residency.purge;
-        let has_no_policy = policy.origin.is_default();
-        if effective.cluster.role.redirects() || policy.free.is_none() && !has_no_policy {
+        let has_no_policy = effective.residency.purge_rules().all(|rule| rule.origin.is_default());
+        let purges = effective.residency.purge_rules().any(|rule| rule.free.is_some());
+        if effective.cluster.role.redirects() {
+            return;
+        }
+        for (space, rule) in &effective.residency.purge_spaces {
+            if space != "public" && !effective.storage.spaces.iter().any(|one| one.name == *space) {
+                let what = format!("frm.purge.policy {space}: there is no such space");
+                self.warn(&rule.origin, what, "name a space of oss.space, public, or * for all");
+            }
+        }
+        if !purges && !has_no_policy {
             return;
         }
         for export in effective.storage.exports.iter().filter(|export| export.attributes.purge) {
@@ -321,9 +327,6 @@ impl DiskCheck<'_> {
             if has_no_policy {
                 let what = format!("all.export {name} purge: nothing is purged without frm.purge.policy");
                 self.warn(&export.origin, what, "write frm.purge.policy, or remove purge");
-            } else if !effective.storage.spaces.is_empty() && !export.attributes.in_place {
-                let what = format!("all.export {name} purge: files in spaces cannot be purged yet");
-                self.wrong(&export.origin, what, "add the option inplace, or remove oss.space");
             } else if *effective.multi_user.enabled {
                 let what = format!("all.export {name} purge: files of other users are not purged");
                 self.warn(&export.origin, what, "remove purge, or multi-user");

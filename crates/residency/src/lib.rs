@@ -104,7 +104,7 @@ pub use ports::{
     ResidencyEvents, ResidencyPaths, StopSignal, WriterWatch,
 };
 pub use purge::{ExaminedFile, PurgeOutcome, PurgedVolume, Purger, STOP_PURGE_FILE};
-pub use purge_policy::{FreeSpaceMark, KeptReason, PurgePolicy};
+pub use purge_policy::{FreeSpaceMark, KeptReason, PurgePolicies, PurgePolicy};
 pub use purge_thread::{PurgeThread, TakeTurn};
 pub use queue::{
     CopyOutcome, QueueAction, QueueError, QueueLimits, Submission, SubmissionOutcome, TransferQueue,

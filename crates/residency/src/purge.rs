@@ -7,7 +7,7 @@ use crate::content_check::{ContentCheck, check_held, difference};
 use crate::empty_directories::remove_empty_directories;
 use crate::policy_program::{PolicyAnswer, PolicyProgram, PurgeQuestion};
 use crate::ports::{RemoteCatalog, ResidencyEvents, ResidencyPaths};
-use crate::purge_policy::{FreeSpaceMark, KeptReason, PurgeAttributes, PurgePolicy, is_out_of_hold, kept};
+use crate::purge_policy::{KeptReason, PurgeAttributes, PurgePolicies, PurgePolicy, is_out_of_hold, kept};
 use crate::purge_volume::VolumePurge;
 use crate::staging::{Staging, seconds_since_epoch};
 use crate::sweep::rest_after;
@@ -22,6 +22,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use storage::posix::SPACE_DEFAULT;
 use storage::{
     Backend, CLIENT_ATTRIBUTE_PREFIX, DirectoryStream, FilePin, FileRemoval, Metadata, PIN_ATTRIBUTE,
     RawEntry, UnusedFile,
@@ -54,17 +55,33 @@ pub struct PurgedVolume {
     pub low: u64,
     /// It ends when this number of bytes is free.
     pub high: u64,
+    /// The two numbers of each space with a part on it. Those above are the greatest of them.
+    pub spaces: BTreeMap<String, (u64, u64)>,
 }
 
 impl PurgedVolume {
+    fn add(&mut self, space: String, policy: &PurgePolicy) {
+        let marks = (policy.low.bytes(self.total), policy.high.bytes(self.total));
+        (self.low, self.high) = (self.low.max(marks.0), self.high.max(marks.1));
+        self.spaces.insert(space, marks);
+    }
+
+    /// Leaves out the spaces that have enough free bytes. `None` if all have.
+    fn due(mut self) -> Option<Self> {
+        let mut spaces = std::mem::take(&mut self.spaces);
+        spaces.retain(|_, (low, high)| self.free < *low && self.can_be_freed(*high));
+        self.high = spaces.values().map(|(_, high)| *high).max()?;
+        Some(Self { spaces, ..self })
+    }
+
     /// Reports whether the file system has as many bytes as the policy wants free. Otherwise the policy
     /// has a wrong number, and a purge would remove all that may go.
-    fn can_be_freed(&self) -> bool {
-        if self.high <= self.total {
+    fn can_be_freed(&self, high: u64) -> bool {
+        if high <= self.total {
             return true;
         }
         tracing::warn!(
-            export = %self.export.shown(), total = self.total, wanted = self.high,
+            export = %self.export.shown(), total = self.total, wanted = high,
             "nothing is purged, because frm.purge.policy wants more bytes free than the file system has"
         );
         false
@@ -117,8 +134,8 @@ pub struct Purger {
     pub events: Arc<dyn ResidencyEvents>,
     /// The names in mass storage, if there is a program for them. It must confirm each copy.
     pub catalog: Option<Arc<dyn RemoteCatalog>>,
-    /// The policy.
-    pub policy: PurgePolicy,
+    /// The policies.
+    pub policies: PurgePolicies,
     /// A file of the administrator. As long as it exists, nothing is removed.
     pub stop_file: Option<PathBuf>,
     /// A program of the site that selects the files.
@@ -130,13 +147,12 @@ pub struct Purger {
 impl Purger {
     /// Returns one that only removes files at once ([`Self::release`]). It has no policy.
     pub(crate) fn for_releases(staging: &Staging, paths: &Arc<dyn ResidencyPaths>, directory: &Path) -> Self {
-        let nothing = FreeSpaceMark::Bytes(0);
         Self {
             backend: staging.backend.clone(),
             paths: paths.clone(),
             events: staging.events.clone(),
             catalog: staging.catalog.clone(),
-            policy: PurgePolicy { low: nothing, high: nothing, hold: 0 },
+            policies: PurgePolicies::default(),
             stop_file: Some(directory.join(STOP_PURGE_FILE)),
             program: None,
             directory_hold: None,
@@ -156,14 +172,17 @@ impl Purger {
     fn volumes(&self) -> BTreeMap<u64, PurgedVolume> {
         let mut volumes = BTreeMap::new();
         for export in self.paths.roots().into_iter().filter(|path| self.paths.of(path).purge) {
-            for usage in self.backend.file_systems(&export).unwrap_or_default() {
-                volumes.entry(usage.number).or_insert_with(|| PurgedVolume {
+            for (space, usage) in self.backend.space_file_systems(&export).unwrap_or_default() {
+                let Some(policy) = self.policies.of(&space) else { continue };
+                let new = || PurgedVolume {
                     export: export.clone(),
                     total: usage.total,
                     free: usage.free,
-                    low: self.policy.low.bytes(usage.total),
-                    high: self.policy.high.bytes(usage.total),
-                });
+                    low: 0,
+                    high: 0,
+                    spaces: BTreeMap::new(),
+                };
+                volumes.entry(usage.number).or_insert_with(new).add(space, policy);
             }
         }
         volumes
@@ -183,10 +202,9 @@ impl Purger {
             outcome.ended = seconds_since_epoch();
             return outcome;
         }
-        let is_due = |(_, volume): &(u64, PurgedVolume)| volume.free < volume.low && volume.can_be_freed();
-        let volumes = self.volumes().into_iter().filter(is_due);
-        let mut volumes: BTreeMap<_, _> =
-            volumes.map(|(number, volume)| (number, VolumePurge::new(number, volume))).collect();
+        let due =
+            |(number, volume): (u64, PurgedVolume)| Some((number, VolumePurge::new(number, volume.due()?)));
+        let mut volumes: BTreeMap<_, _> = self.volumes().into_iter().filter_map(due).collect();
         if volumes.is_empty() {
             outcome.ended = seconds_since_epoch();
             return outcome;
@@ -227,7 +245,13 @@ impl Purger {
 
     /// Removes one file if it may be removed. Blocks.
     pub(crate) fn remove(&self, path: &LogicalPath) -> Result<RemovedFile, KeptReason> {
-        self.remove_unused_for(path, self.policy.hold, self.program.as_ref())
+        let policy = self.policy_of(path)?;
+        self.remove_unused_for(path, policy.hold, self.program.as_ref().filter(|_| policy.asks_program))
+    }
+
+    /// Returns the policy of the space of a file. May wait for a disk.
+    fn policy_of(&self, path: &LogicalPath) -> Result<&PurgePolicy, KeptReason> {
+        self.policies.of(&self.backend.space_of(path)).ok_or(KeptReason::SpaceNotPurged)
     }
 
     /// Removes one file that was not used for this number of seconds, if the program wants that.
@@ -352,8 +376,13 @@ impl Purger {
         {
             let mut examined = self.examined(one.clone());
             if examined.kept.is_none() {
-                let found = self.claim(one, self.policy.hold).map(|(_, found)| found);
-                examined.kept = found.and_then(|found| self.confirm(one, &found)).err();
+                let found = self.policy_of(one).and_then(|policy| self.claim(one, policy.hold));
+                examined.kept = found
+                    .and_then(|(file, found)| {
+                        drop(file);
+                        self.confirm(one, &found)
+                    })
+                    .err();
             }
             with(examined);
             return;
@@ -364,7 +393,7 @@ impl Purger {
 
     fn examined(&self, path: LogicalPath) -> ExaminedFile {
         let size = self.backend.stat(&path).map_or(0, |found| found.size);
-        let kept = self.claim(&path, self.policy.hold).err();
+        let kept = self.policy_of(&path).and_then(|policy| self.claim(&path, policy.hold)).err();
         ExaminedFile { path, size, kept }
     }
 
@@ -417,7 +446,9 @@ fn candidate<'v>(
     }
     let metadata = stream.stat(&entry.name).ok()?;
     let volume = volumes.get_mut(&metadata.device).filter(|volume| volume.wants(&metadata))?;
-    let hold = purger.policy.hold;
+    // The data of a space is behind a link.
+    let space = if entry.link { purger.backend.space_of(path) } else { SPACE_DEFAULT.to_owned() };
+    let hold = purger.policies.of(&space).filter(|_| volume.has_space(&space))?.hold;
     if metadata.mode & TYPE_MASK != TYPE_FILE || !is_out_of_hold(&metadata, hold, now) {
         return None;
     }

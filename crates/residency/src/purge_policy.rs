@@ -1,6 +1,7 @@
 //! Which files a purge may remove, and in which order.
 
 use base::LogicalPath;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use storage::{
@@ -38,6 +39,37 @@ pub struct PurgePolicy {
     pub high: FreeSpaceMark,
     /// Time in seconds for which a file stays after its last access.
     pub hold: u64,
+    /// The program that selects files is asked.
+    pub asks_program: bool,
+}
+
+/// The policies of spaces.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct PurgePolicies {
+    /// That of all spaces without one of their own; `None`: they are not purged.
+    pub default: Option<PurgePolicy>,
+    /// Those of spaces by their names; `None`: the space is not purged.
+    pub spaces: BTreeMap<String, Option<PurgePolicy>>,
+}
+
+impl PurgePolicies {
+    /// Returns the policy of a space; `None` if it is not purged.
+    #[must_use]
+    pub fn of(&self, space: &str) -> Option<&PurgePolicy> {
+        self.spaces.get(space).unwrap_or(&self.default).as_ref()
+    }
+
+    /// Reports whether any space is purged.
+    #[must_use]
+    pub fn are_active(&self) -> bool {
+        self.default.is_some() || self.spaces.values().any(Option::is_some)
+    }
+}
+
+impl From<PurgePolicy> for PurgePolicies {
+    fn from(policy: PurgePolicy) -> Self {
+        Self { default: Some(policy), spaces: BTreeMap::new() }
+    }
 }
 
 /// A reason for which a file stays.
@@ -45,6 +77,8 @@ pub struct PurgePolicy {
 pub enum KeptReason {
     /// Its export has no `purge`.
     NotPurgeable,
+    /// Its space is not purged.
+    SpaceNotPurged,
     /// Nothing is known about a copy.
     NoCopyTime,
     /// Mass storage has no copy of this version.
@@ -87,6 +121,7 @@ impl fmt::Display for KeptReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotPurgeable => "its export is not purged",
+            Self::SpaceNotPurged => "its space is not purged",
             Self::NoCopyTime => "it has no attribute with the time of its copy",
             Self::NotCopied => "mass storage has no copy of this version",
             Self::UnknownCopy => "this server has made no copy of this file under this name",

@@ -101,6 +101,11 @@ impl VolumePurge {
         self.removal_age.is_some() && !self.is_over()
     }
 
+    /// Reports whether space is missing in a space.
+    pub(crate) fn has_space(&self, space: &str) -> bool {
+        self.volume.spaces.contains_key(space)
+    }
+
     /// Reports whether a file with this status is looked for.
     pub(crate) fn wants(&self, metadata: &Metadata) -> bool {
         !self.is_over() && self.removal_age.is_none_or(|age| last_access(metadata) < age)

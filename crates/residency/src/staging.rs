@@ -3,7 +3,9 @@
 use crate::content_check::{attribute_of, check_content, outcome_of};
 use crate::entry::{CopyFailure, FailureReason, TransferEntry};
 use crate::outlived::QueueRun;
-use crate::ports::{CopyAgent, EndedCopy, IncomingCopy, RemoteCatalog, RemoteStatus, ResidencyEvents, StopSignal};
+use crate::ports::{
+    CopyAgent, EndedCopy, IncomingCopy, RemoteCatalog, RemoteStatus, ResidencyEvents, StopSignal,
+};
 use crate::queue::CopyOutcome;
 use base::LogicalPath;
 use rustix::io::Errno;
@@ -102,7 +104,8 @@ impl Staging {
         let Some(transfers) = self.backend.transfers() else {
             return failed("stage", &io::ErrorKind::Unsupported.into());
         };
-        let mut file = match transfers.receive(path, FILE_MODE, Some(&parents)) {
+        let size = wanted.map(|status| status.size);
+        let mut file = match transfers.receive(path, (FILE_MODE, size), Some(&parents)) {
             Ok(file) => file,
             Err(error) => return cannot_receive(path, &error),
         };

@@ -114,7 +114,7 @@ impl Disk {
             paths: Arc::new(Paths),
             events: self.events.clone(),
             catalog: None,
-            policy: PurgePolicy { low: high, high, hold: 100 },
+            policies: PurgePolicy { low: high, high, hold: 100, asks_program: true }.into(),
             stop_file: Some(self.stop_file()),
             program: None,
             directory_hold: None,
@@ -359,9 +359,13 @@ fn a_policy_that_no_purge_can_meet_removes_nothing() {
     disk.copied("/f", 0);
     let total = disk.backend.file_systems(&path("/")).unwrap()[0].total;
     let purge = |high: u64| {
-        let policy =
-            PurgePolicy { low: FreeSpaceMark::Bytes(1), high: FreeSpaceMark::Bytes(high), hold: 100 };
-        Purger { policy, ..disk.purger(1) }.purge().files
+        let policy = PurgePolicy {
+            low: FreeSpaceMark::Bytes(1),
+            high: FreeSpaceMark::Bytes(high),
+            hold: 100,
+            asks_program: false,
+        };
+        Purger { policies: policy.into(), ..disk.purger(1) }.purge().files
     };
     assert_eq!(purge(total + 1), 0);
     assert_eq!(disk.names(), ["f"]);

@@ -446,7 +446,7 @@ fn temporary_files_of_an_earlier_run_are_removed_where_files_are_staged() {
     symlink(&outside, disk.join("deep/link")).unwrap();
     let path = |text: &str| LogicalPath::parse(text.as_bytes()).unwrap();
     let leave = |name: &str| {
-        let file = site.backend.transfers().unwrap().receive(&path(name), 0o644, None).unwrap();
+        let file = site.backend.transfers().unwrap().receive(&path(name), (0o644, None), None).unwrap();
         let place = file.local_path().unwrap();
         fs::write(&place, "half").unwrap();
         (file, place)

@@ -174,7 +174,9 @@ fn window(effective: &Effective) -> String {
 /// Returns the configuration of the logical file system.
 pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
     let wanted = &effective.logical;
-    let hold = effective.residency.purge.value.hold;
+    // The access time has to be exact enough for the shortest of them.
+    let holds = effective.residency.purge_rules().filter(|rule| rule.free.is_some()).map(|rule| rule.hold);
+    let hold = holds.min().unwrap_or(effective.residency.purge.value.hold);
     let exports = effective.storage.exports.iter().filter_map(|one| export(one, hold)).collect();
     let mut config = logical::Config::new(exports, effective.persist_directory());
     config.file_mode = wanted.creation_modes.files;

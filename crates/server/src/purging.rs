@@ -9,8 +9,8 @@ use base::Supervisor;
 use config::{Effective, FreeSpaceLimit};
 use logical::Logical;
 use residency::{
-    FreeSpaceMark, PolicyProgram, PurgePolicy, PurgeThread, PurgeTurn, Purger, STOP_PURGE_FILE, ServerClaim,
-    SharedWork,
+    FreeSpaceMark, PolicyProgram, PurgePolicies, PurgePolicy, PurgeThread, PurgeTurn, Purger,
+    STOP_PURGE_FILE, ServerClaim, SharedWork,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -86,7 +86,10 @@ fn purge(
     monitor: &Option<Arc<TransferMonitor>>,
     transfers: Option<&ServerTransfers>,
 ) -> Result<Option<(Arc<PurgeThread>, ServerClaim)>, StartError> {
-    let Some(policy) = purge_policy(&effective.residency.purge.value) else { return Ok(None) };
+    let policies = purge_policies(effective);
+    if !policies.are_active() {
+        return Ok(None);
+    }
     if !effective.storage.exports.iter().any(|export| export.attributes.purge) {
         return Ok(None);
     }
@@ -99,7 +102,7 @@ fn purge(
             None => remote_catalog(effective)?,
         },
         stop_file: Some(effective.transfer_directory().join(STOP_PURGE_FILE)),
-        policy,
+        policies,
         program: policy_program(effective).map_err(StartError::Residency)?,
         directory_hold: effective.residency.purge_directories.value,
     };
@@ -111,6 +114,15 @@ fn purge(
     Ok(Some((Arc::new(thread), claim)))
 }
 
+/// Returns the policies of a configuration.
+pub(crate) fn purge_policies(effective: &Effective) -> PurgePolicies {
+    let spaces = effective.residency.purge_spaces.iter();
+    PurgePolicies {
+        default: purge_policy(&effective.residency.purge.value),
+        spaces: spaces.map(|(name, rule)| (name.clone(), purge_policy(&rule.value))).collect(),
+    }
+}
+
 /// Returns the policy of a rule; `None` if it purges nothing.
 pub(crate) fn purge_policy(rule: &config::PurgeRule) -> Option<PurgePolicy> {
     let (low, high) = rule.free?;
@@ -118,14 +130,15 @@ pub(crate) fn purge_policy(rule: &config::PurgeRule) -> Option<PurgePolicy> {
         FreeSpaceLimit::Percent(percent) => FreeSpaceMark::Percent(percent),
         FreeSpaceLimit::Bytes(bytes) => FreeSpaceMark::Bytes(bytes),
     };
-    Some(PurgePolicy { low: limit(low), high: limit(high), hold: rule.hold.as_secs() })
+    let hold = rule.hold.as_secs();
+    Some(PurgePolicy { low: limit(low), high: limit(high), hold, asks_program: rule.asks_program })
 }
 
-/// Returns the program that selects files, after a check that it can be run, if the policy asks one.
+/// Returns the program that selects files, after a check that it can be run, if any policy asks one.
 pub(crate) fn policy_program(effective: &Effective) -> Result<Option<PolicyProgram>, String> {
     let program = effective.residency.purge_program.value.as_ref();
     let Some(config::PurgeProgram { command, variables }) =
-        program.filter(|_| effective.residency.purge.asks_program)
+        program.filter(|_| effective.residency.purge_rules().any(|rule| rule.asks_program))
     else {
         return Ok(None);
     };

@@ -401,6 +401,11 @@ pub trait Backend: Send + Sync {
         };
         Ok(vec![FileSystemUsage { number, total: usage.total, free: usage.free }])
     }
+    /// Returns the same file systems with the spaces that have a part on them. One may have parts of several spaces.
+    fn space_file_systems(&self, path: &LogicalPath) -> io::Result<Vec<(String, FileSystemUsage)>> {
+        let space = || crate::posix::SPACE_DEFAULT.to_owned();
+        Ok(self.file_systems(path)?.into_iter().map(|usage| (space(), usage)).collect())
+    }
     /// Returns the space in which a file lies, or in which a new file would be created by default
     /// (`public` if no spaces are configured). It may wait for a disk.
     fn space_of(&self, path: &LogicalPath) -> String;

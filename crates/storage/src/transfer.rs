@@ -20,9 +20,15 @@ pub struct Leftovers {
 
 /// Operations of a backend on files that are copied from and to mass storage.
 pub trait TransferStorage: Send + Sync {
-    /// Creates a temporary file that gets the name `path` when it is complete, with this mode. `EBUSY`
-    /// if the program of an earlier try still writes it, `EEXIST` if it is not a file of this backend.
-    fn receive(&self, path: &LogicalPath, mode: u32, up: Option<&ParentCreation>) -> IncomingResult;
+    /// Creates a temporary file that gets the name `path` when it is complete, with this mode. A known size decides where
+    /// there is room for it. `EBUSY` if the program of an earlier try still writes it, `EEXIST` if it is not a file of this
+    /// backend.
+    fn receive(
+        &self,
+        path: &LogicalPath,
+        mode_and_size: (u32, Option<u64>),
+        up: Option<&ParentCreation>,
+    ) -> IncomingResult;
     /// Removes the temporary files in a directory that nobody has locked. A file is recognised by its
     /// name together with the attribute of temporary files. Links are never followed.
     fn remove_leftovers(&self, directory: &LogicalPath) -> io::Result<Leftovers>;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use storage::{Backend as _, IncomingFile, Leftovers, OpenMode, ParentCreation, Posix};
 
 fn receive(backend: &Posix, name: &str) -> std::io::Result<Box<dyn IncomingFile>> {
-    backend.transfers().unwrap().receive(&path(name), 0o644, Some(&ParentCreation::everywhere(0o755)))
+    backend.transfers().unwrap().receive(&path(name), (0o644, None), Some(&ParentCreation::everywhere(0o755)))
 }
 
 fn errno<T>(result: std::io::Result<T>) -> Option<i32> {

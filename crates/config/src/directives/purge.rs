@@ -3,9 +3,9 @@
 use super::arguments::Arguments;
 use super::draft::Draft;
 use super::fault::DirectiveFault;
-use super::shared::option_not_yet;
 use crate::effective::{CopyProgram, FreeSpaceLimit, PurgeProgram, PurgeRule};
 use crate::language::DirectiveToken;
+use crate::setting::Setting;
 use crate::values::{self, TIME_MAX, between, from};
 use std::time::Duration;
 
@@ -23,19 +23,13 @@ pub(super) fn policy(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Re
         return program(arguments, draft);
     }
     let space = arguments.need("purge space")?;
-    let is_public = space.text == "public";
-    if !is_public && space.text != "*" {
-        option_not_yet(arguments, space, draft);
-        while arguments.next().is_some() {}
-        return Ok(());
-    }
-    let mut rule = PurgeRule { is_public, asks_program: false, ..*draft.effective.residency.purge };
+    let hold = crate::effective::ResidencyConfig::default().purge.value.hold;
+    let mut rule = PurgeRule { free: None, hold, asks_program: false };
     let first = arguments.need("purge minfree")?;
     rule.free = match first.text.as_str() {
         "nopurge" => None,
         _ => Some(limits(first, arguments)?),
     };
-    rule.hold = crate::effective::ResidencyConfig::default().purge.value.hold;
     while let Some(token) = arguments.next() {
         match token.text.as_str() {
             "hold" if arguments.take("forever").is_some() => rule.free = None,
@@ -48,9 +42,14 @@ pub(super) fn policy(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Re
             _ => return Err(arguments.invalid(token, "purge option")),
         }
     }
-    // The rule of the space has precedence over that of all.
-    if is_public || !draft.effective.residency.purge.is_public {
-        draft.effective.residency.purge.set(rule, arguments.origin());
+    let residency = &mut draft.effective.residency;
+    match space.text.as_str() {
+        "*" => residency.purge.set(rule, arguments.origin()),
+        name => {
+            let setting =
+                residency.purge_spaces.entry(name.to_owned()).or_insert_with(|| Setting::default_of(rule));
+            setting.set(rule, arguments.origin());
+        }
     }
     Ok(())
 }

@@ -74,7 +74,7 @@ pub(super) const SECTION: Section = Section {
         Directive::new(
             &["frm.purge.policy"],
             UsageFrequency::Common,
-            "{*|public} {nopurge | minfree [maxfree]} [hold {time|forever}] [polprog]",
+            "{*|space} {nopurge | minfree [maxfree]} [hold {time|forever}] [polprog]",
             purge::policy,
         )
         .default("* nopurge")
@@ -82,8 +82,8 @@ pub(super) const SECTION: Section = Section {
             "When files of exports with `purge` are removed: a purge begins when less than `minfree` is free on a file \
                system, and ends when `maxfree` is. Both are percentages or sizes. Without `maxfree` it is 1 percent more, \
                or a fifth. A file stays for the time of `hold` after its last access, which is 20h if it is missing. \
-               `public` has precedence over `*`. Without this directive nothing is purged. \
-               Files in other spaces are not purged. `polprog` asks the program of frm.purge.polprog, which has to \
+               The policy of a space has precedence over `*`; files outside of spaces are in `public`. Without this directive \
+               nothing is purged. `polprog` asks the program of frm.purge.polprog, which has to \
                come before it, for each file.",
         )
         .example("* 10% 20% hold 10h"),

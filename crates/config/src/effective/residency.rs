@@ -1,5 +1,6 @@
 //! Values for `residency`: staging of missing files from mass storage.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -58,8 +59,6 @@ pub struct PurgeRule {
     pub free: Option<(FreeSpaceLimit, FreeSpaceLimit)>,
     /// Time for which a file stays after its last access.
     pub hold: Duration,
-    /// The rule is that of the space `public`, and not of all.
-    pub is_public: bool,
     /// The program of `frm.purge.polprog` is asked for each file.
     pub asks_program: bool,
 }
@@ -135,8 +134,10 @@ pub struct ResidencyConfig {
     pub directory: Setting<Option<PathBuf>>,
     /// `oss.xfr deny`: time for which requests are refused after a file could not be staged.
     pub deny: Setting<Duration>,
-    /// `frm.purge.policy`.
+    /// `frm.purge.policy *`.
     pub purge: Setting<PurgeRule>,
+    /// `frm.purge.policy` of spaces.
+    pub purge_spaces: BTreeMap<String, Setting<PurgeRule>>,
     /// `frm.purge.waittime`: interval between two purges.
     pub purge_interval: Setting<Duration>,
     /// `frm.purge.polprog`.
@@ -152,6 +153,11 @@ impl ResidencyConfig {
     #[must_use]
     pub fn has_copy_program(&self) -> bool {
         self.from_path.value.is_some() || self.from_url.value.is_some()
+    }
+
+    /// Returns all rules for purges: that of all spaces, and those of single ones.
+    pub fn purge_rules(&self) -> impl Iterator<Item = &Setting<PurgeRule>> {
+        std::iter::once(&self.purge).chain(self.purge_spaces.values())
     }
 
     /// Reports whether there is a program that migrates files.
@@ -182,9 +188,9 @@ impl Default for ResidencyConfig {
                 // removes nothing unasked.
                 free: None,
                 hold: Duration::from_secs(20 * 3600),
-                is_public: false,
                 asks_program: false,
             }),
+            purge_spaces: BTreeMap::new(),
             purge_interval: Setting::default_of(Duration::from_secs(600)),
             purge_program: Setting::default_of(None),
             purge_directories: Setting::default_of(None),

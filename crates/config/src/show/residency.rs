@@ -2,7 +2,7 @@
 
 use super::lines::{EffectiveLines, Reload, time};
 use crate::effective::{
-    CopyProgram, FreeSpaceLimit, PurgeProgram, ResidencyConfig, StageProgram, TransferMonitoring,
+    CopyProgram, FreeSpaceLimit, PurgeProgram, PurgeRule, ResidencyConfig, StageProgram, TransferMonitoring,
 };
 use crate::values::show_size;
 
@@ -44,16 +44,10 @@ pub(super) fn show_purge(values: &ResidencyConfig, lines: &mut EffectiveLines) {
         let PurgeProgram { command: program, variables } = program.as_ref()?;
         Some(variables.iter().map(|name| format!("{name} ")).collect::<String>() + "|" + &command(program))
     });
-    lines.restart("frm.purge.policy", &values.purge, |rule| {
-        let space = if rule.is_public { "public" } else { "*" };
-        let Some((low, high)) = rule.free else { return format!("{space} nopurge") };
-        let limit = |limit| match limit {
-            FreeSpaceLimit::Percent(percent) => format!("{percent}%"),
-            FreeSpaceLimit::Bytes(bytes) => show_size(bytes),
-        };
-        let asks = if rule.asks_program { " polprog" } else { "" };
-        format!("{space} {} {} hold {}{asks}", limit(low), limit(high), time(&rule.hold))
-    });
+    lines.restart("frm.purge.policy", &values.purge, |rule| purge_rule("*", rule));
+    for (space, rule) in &values.purge_spaces {
+        lines.restart("frm.purge.policy", rule, |rule| purge_rule(space, rule));
+    }
     lines.restart("frm.purge.waittime", &values.purge_interval, time);
     lines
         .add(Reload::Restart, "frm.purge.dirhold", &values.purge_directories, |hold| hold.as_ref().map(time));
@@ -65,6 +59,16 @@ pub(super) fn show_purge(values: &ResidencyConfig, lines: &mut EffectiveLines) {
         }
         Some(text)
     });
+}
+
+fn purge_rule(space: &str, rule: &PurgeRule) -> String {
+    let Some((low, high)) = rule.free else { return format!("{space} nopurge") };
+    let limit = |limit| match limit {
+        FreeSpaceLimit::Percent(percent) => format!("{percent}%"),
+        FreeSpaceLimit::Bytes(bytes) => show_size(bytes),
+    };
+    let asks = if rule.asks_program { " polprog" } else { "" };
+    format!("{space} {} {} hold {}{asks}", limit(low), limit(high), time(&rule.hold))
 }
 
 fn stage(kind: &str, program: Option<&StageProgram>) -> Option<String> {

@@ -3,26 +3,28 @@
 use super::configured_paths::{ConfiguredPaths, DaemonEvents};
 use super::{DaemonEnd, DaemonParts, open_tree};
 use crate::error::StartError;
-use crate::purging::{policy_program, purge_policy, turn};
+use crate::purging::{policy_program, purge_policies, turn};
 use crate::residency::remote_catalog;
 use crate::transfer_monitor::TransferMonitor;
 use base::LogicalPath;
 use config::Effective;
 use residency::{
-    DaemonClaim, ExaminedFile, FreeSpaceMark, PurgePolicy, PurgeThread, PurgeTurn, Purger,
+    DaemonClaim, ExaminedFile, FreeSpaceMark, PurgePolicies, PurgePolicy, PurgeThread, PurgeTurn, Purger,
     ResidencyPaths as _, STOP_PURGE_FILE,
 };
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use storage::posix::SPACE_DEFAULT;
 
 /// The policy without `frm.purge.policy`, which is that of XRootD's program.
-const POLICY_DEFAULT: PurgePolicy =
-    PurgePolicy { low: FreeSpaceMark::Percent(2), high: FreeSpaceMark::Percent(3), hold: 20 * 3600 };
-
-/// The space of all files that can be purged.
-const SPACE: &str = "public";
+const POLICY_DEFAULT: PurgePolicy = PurgePolicy {
+    low: FreeSpaceMark::Percent(2),
+    high: FreeSpaceMark::Percent(3),
+    hold: 20 * 3600,
+    asks_program: false,
+};
 
 /// The options of `frm_purged`.
 #[derive(Clone, Default, Debug)]
@@ -59,25 +61,39 @@ fn fail<T>(text: impl Into<String>) -> Result<T, StartError> {
     Err(StartError::Residency(text.into()))
 }
 
-/// Returns the policy of a daemon.
-fn policy(effective: &Effective, order: Option<PurgeOrder>) -> Result<PurgePolicy, StartError> {
+/// Returns the policies of a daemon. Without paths among the words, only the spaces among them are purged.
+fn policies(effective: &Effective, options: &PurgeOptions) -> Result<PurgePolicies, StartError> {
     let rule = &effective.residency.purge;
-    let configured = match rule.origin.is_default() {
-        true => Some(POLICY_DEFAULT),
-        false => purge_policy(&rule.value),
-    };
-    let Some(order) = order else {
-        return match configured {
-            Some(policy) => Ok(policy),
-            None => fail("frm.purge.policy purges nothing (nopurge, or hold forever)"),
-        };
-    };
+    let mut policies = purge_policies(effective);
+    if rule.origin.is_default() {
+        policies.default = Some(POLICY_DEFAULT);
+    }
+    if let Some(order) = options.order {
+        let ordered = ordered_policy(effective, order);
+        policies.default = Some(ordered);
+        policies.spaces.values_mut().for_each(|policy| *policy = Some(ordered));
+    }
+    let is_path = |word: &&String| word.starts_with('/');
+    if !options.words.is_empty() && !options.words.iter().any(|word| is_path(&word)) {
+        let wanted = options.words.iter().map(|space| (space.clone(), policies.of(space).copied()));
+        policies = PurgePolicies { default: None, spaces: wanted.collect() };
+    }
+    match policies.are_active() {
+        true => Ok(policies),
+        false => fail("frm.purge.policy purges nothing (nopurge, or hold forever)"),
+    }
+}
+
+/// Returns the policy of a purge at once, which asks the program of the site if the configuration does.
+fn ordered_policy(effective: &Effective, order: PurgeOrder) -> PurgePolicy {
+    let rule = &effective.residency.purge;
     let mark = match order.free {
         PurgeFree::Percent(percent) => FreeSpaceMark::Percent(percent),
         PurgeFree::Bytes(bytes) => FreeSpaceMark::Bytes(bytes),
     };
     let hold = order.hold.unwrap_or(rule.value.hold).as_secs();
-    Ok(PurgePolicy { low: mark, high: mark, hold })
+    let asks_program = effective.residency.purge_rules().any(|rule| rule.asks_program);
+    PurgePolicy { low: mark, high: mark, hold, asks_program }
 }
 
 /// Returns the paths to be purged.
@@ -87,7 +103,7 @@ fn wanted_paths(effective: &Effective, words: &[String]) -> Result<Vec<LogicalPa
     let mut has_space = false;
     for word in words {
         if !word.starts_with('/') {
-            if word != SPACE {
+            if word != SPACE_DEFAULT && !effective.storage.spaces.iter().any(|space| space.name == *word) {
                 return fail(format!("Space {word} not defined."));
             }
             has_space = true;
@@ -98,7 +114,7 @@ fn wanted_paths(effective: &Effective, words: &[String]) -> Result<Vec<LogicalPa
             _ => return fail(format!("{word} not marked purgeable")),
         }
     }
-    // The space stands for all paths.
+    // Spaces stand for all paths. Only their files go then, see above.
     Ok(if has_space && !words.iter().any(|word| word.starts_with('/')) { Vec::new() } else { paths })
 }
 
@@ -112,7 +128,7 @@ fn purger(effective: &Effective, options: &PurgeOptions) -> Result<Purger, Start
         events: Arc::new(DaemonEvents(TransferMonitor::start(effective)?)),
         catalog: remote_catalog(effective)?,
         stop_file: Some(effective.transfer_directory().join(STOP_PURGE_FILE)),
-        policy: policy(effective, options.order)?,
+        policies: policies(effective, options)?,
         program: policy_program(effective).map_err(StartError::Residency)?,
         directory_hold: effective.residency.purge_directories.value,
     })

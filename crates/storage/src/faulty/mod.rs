@@ -271,6 +271,15 @@ impl Backend for Faulty {
         Ok(systems)
     }
 
+    fn space_file_systems(&self, path: &LogicalPath) -> io::Result<Vec<(String, FileSystemUsage)>> {
+        self.rules.meet(FaultyCall::Usage, path)?;
+        let mut systems = self.inner.space_file_systems(path)?;
+        if let Some(room) = self.rules.room() {
+            systems.iter_mut().for_each(|(_, system)| system.free = system.free.min(room));
+        }
+        Ok(systems)
+    }
+
     fn space_of(&self, path: &LogicalPath) -> String {
         self.inner.space_of(path)
     }

@@ -541,9 +541,15 @@ impl Backend for Posix {
             return Ok(spaces.file_systems());
         }
         let place = self.open_nearest(path)?;
-        let number = rustix::fs::fstat(&place)?.st_dev;
-        let usage = usage_of(&place)?;
+        let (number, usage) = (rustix::fs::fstat(&place)?.st_dev, usage_of(&place)?);
         Ok(vec![FileSystemUsage { number, total: usage.total, free: usage.free }])
+    }
+
+    fn space_file_systems(&self, path: &LogicalPath) -> io::Result<Vec<(String, FileSystemUsage)>> {
+        if let Some(spaces) = self.spaces.as_ref().filter(|spaces| spaces.take(path)) {
+            return Ok(spaces.space_file_systems());
+        }
+        Ok(self.file_systems(path)?.into_iter().map(|usage| (SPACE_DEFAULT.to_owned(), usage)).collect())
     }
 
     fn space_of(&self, path: &LogicalPath) -> String {

@@ -2,6 +2,8 @@
 
 use super::attribute::{self, AttributeBearer};
 use super::calls::{QUIET, exact_mode, metadata};
+use super::incoming_data::{IncomingData, SpaceWish, remove_linked_leftover};
+use super::space::Spaces;
 use super::stable;
 use super::tree::{ConfinedTree, ParentDirectory, directory_of, proc_name};
 use crate::incoming::{INCOMING_MODIFIED, INCOMING_PREFIX, IncomingFile, lock_file, lock_file_shared};
@@ -43,11 +45,13 @@ const TRIES: usize = 16;
 
 /// A temporary file.
 pub(super) struct PosixIncoming {
+    /// The data file, if it is in a space. The temporary name is that of a link to it.
+    data: Option<IncomingData>,
     tree: Arc<ConfinedTree>,
     /// The path of the file below the root.
     stored: LogicalPath,
     parent: OwnedFd,
-    /// The name of the temporary file in the directory.
+    /// The temporary name in the directory.
     name: Vec<u8>,
     /// The locked file.
     locked: OwnedFd,
@@ -73,6 +77,7 @@ impl PosixIncoming {
     /// [`crate::TransferStorage::receive`].
     pub(super) fn new(
         tree: &Arc<ConfinedTree>,
+        (spaces, wish): (Option<&Spaces>, Option<SpaceWish<'_>>),
         stored: &LogicalPath,
         mode: u32,
         parents: Option<&ParentCreation>,
@@ -84,10 +89,16 @@ impl PosixIncoming {
         };
         let temporary = temporary_name(name);
         for _ in 0..TRIES {
-            let Some(locked) = lock_temporary(&parent, &temporary)? else { continue };
+            remove_earlier_try(&parent, &temporary, spaces)?;
+            let created = match &wish {
+                None => create_locked(&parent, &temporary)?.map(|locked| (locked, None)),
+                Some(wish) => IncomingData::create(wish, (&parent, &temporary))?
+                    .map(|(locked, data)| (locked, Some(data))),
+            };
+            let Some((locked, data)) = created else { continue };
             stable::sync_directory(&parent)?;
             let (tree, stored) = (tree.clone(), stored.clone());
-            return Ok(Self { tree, stored, parent, name: temporary, locked, mode });
+            return Ok(Self { data, tree, stored, parent, name: temporary, locked, mode });
         }
         Err(Errno::AGAIN.into())
     }
@@ -117,8 +128,29 @@ impl PosixIncoming {
         Err(Errno::BUSY.into())
     }
 
-    /// Removes the temporary name.
+    /// Returns the directory and the name of the file that a program writes.
+    fn place(&self) -> (&OwnedFd, &[u8]) {
+        self.data.as_ref().map_or((&self.parent, &self.name), IncomingData::place)
+    }
+
+    /// Gives the file its name where the file system cannot rename without replacing.
+    fn link(&self, name: &[u8]) -> io::Result<()> {
+        match &self.data {
+            None => rustix::fs::linkat(&self.parent, &*self.name, &self.parent, name, AtFlags::empty())?,
+            Some(data) => {
+                // After a crash the temporary name must not lead to the removal of the data.
+                unmark(&self.locked)?;
+                rustix::fs::symlinkat(data.path(), &self.parent, name)?;
+            }
+        }
+        Ok(rustix::fs::unlinkat(&self.parent, &*self.name, AtFlags::empty())?)
+    }
+
+    /// Removes the temporary name, and the data behind it.
     fn remove(&self) -> io::Result<()> {
+        if let Some(data) = &self.data {
+            data.remove()?;
+        }
         Ok(rustix::fs::unlinkat(&self.parent, &*self.name, AtFlags::empty())?)
     }
 }
@@ -136,7 +168,7 @@ pub(super) fn is_same_file(one: impl AsFd, other: impl AsFd) -> io::Result<bool>
 }
 
 /// Reports whether a name leads to an open file.
-pub(super) fn leads_to(parent: &OwnedFd, name: &[u8], file: &OwnedFd) -> io::Result<bool> {
+pub(super) fn leads_to(parent: impl AsFd, name: &[u8], file: &OwnedFd) -> io::Result<bool> {
     let (open, named) = (
         rustix::fs::fstat(file)?,
         match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -147,12 +179,16 @@ pub(super) fn leads_to(parent: &OwnedFd, name: &[u8], file: &OwnedFd) -> io::Res
     Ok((open.st_dev, open.st_ino) == (named.st_dev, named.st_ino))
 }
 
-/// Creates the temporary file and locks it, after removal of one that an earlier try has left.
-/// Returns `None` if another thread was in the way.
-fn lock_temporary(parent: &OwnedFd, name: &[u8]) -> io::Result<Option<OwnedFd>> {
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | QUIET;
+/// Removes what an earlier try has left at a temporary name. `EBUSY` if its program still writes it, and `EEXIST` if it is
+/// something else.
+fn remove_earlier_try(parent: &OwnedFd, name: &[u8], spaces: Option<&Spaces>) -> io::Result<()> {
     match rustix::fs::openat(parent, name, OFlags::RDONLY | OFlags::NOFOLLOW | QUIET, Mode::empty()) {
         Err(Errno::NOENT) => {}
+        Err(Errno::LOOP) => match remove_linked_leftover(parent, name, spaces)? {
+            Leftover::Removed | Leftover::Gone => {}
+            Leftover::InUse => return Err(Errno::BUSY.into()),
+            Leftover::Unknown => return Err(Errno::EXIST.into()),
+        },
         Err(error) => return Err(error.into()),
         Ok(old) => {
             let bearer = AttributeBearer::from(old.as_fd());
@@ -170,21 +206,31 @@ fn lock_temporary(parent: &OwnedFd, name: &[u8]) -> io::Result<Option<OwnedFd>> 
             }
         }
     }
-    let create = flags | OFlags::CREATE | OFlags::EXCL;
+    Ok(())
+}
+
+/// Creates the temporary file and locks it. Returns `None` if another thread was in the way.
+fn create_locked(parent: &OwnedFd, name: &[u8]) -> io::Result<Option<OwnedFd>> {
+    let create = OFlags::RDWR | OFlags::NOFOLLOW | QUIET | OFlags::CREATE | OFlags::EXCL;
     let new = match rustix::fs::openat(parent, name, create, Mode::from_raw_mode(MODE_INCOMING)) {
         Err(Errno::EXIST) => return Ok(None),
         other => other?,
     };
     exact_mode(&new, MODE_INCOMING)?;
+    Ok((prepare(&new)? && leads_to(parent, name, &new)?).then_some(new))
+}
+
+/// Locks and marks a new temporary file. Returns `false` if another thread was in the way.
+pub(super) fn prepare(new: &OwnedFd) -> io::Result<bool> {
     // Before the mark, by which a search for leftovers recognises the file.
     if !lock_file(new.as_fd())? {
-        return Ok(None);
+        return Ok(false);
     }
-    mark(&new)?;
+    mark(new)?;
     let unwritten = Timespec { tv_sec: INCOMING_MODIFIED, tv_nsec: 0 };
     let times = Timestamps { last_access: unwritten, last_modification: unwritten };
-    rustix::fs::futimens(&new, &times)?;
-    Ok(leads_to(parent, name, &new)?.then_some(new))
+    rustix::fs::futimens(new, &times)?;
+    Ok(true)
 }
 
 /// Sets the attribute of temporary files.
@@ -198,7 +244,7 @@ pub(super) fn unmark(file: &OwnedFd) -> io::Result<()> {
 }
 
 /// Implements [`crate::TransferStorage::remove_leftovers`] for an open directory.
-pub(super) fn remove_leftovers(directory: &OwnedFd) -> io::Result<Leftovers> {
+pub(super) fn remove_leftovers(directory: &OwnedFd, spaces: Option<&Spaces>) -> io::Result<Leftovers> {
     let mut leftovers = Leftovers::default();
     let mut names = Dir::read_from(directory)?;
     while let Some(entry) = names.read() {
@@ -207,7 +253,7 @@ pub(super) fn remove_leftovers(directory: &OwnedFd) -> io::Result<Leftovers> {
         if !is_temporary_name(name) {
             continue;
         }
-        let number = match remove_leftover(directory, name) {
+        let number = match remove_leftover(directory, name, spaces) {
             Ok(Leftover::Removed) => &mut leftovers.removed,
             Ok(Leftover::InUse) => &mut leftovers.in_use,
             Ok(Leftover::Gone) => continue,
@@ -242,13 +288,19 @@ pub(super) fn accessed(status: &Stat) -> Timespec {
 
 /// Removes a file at a temporary name if it has the mark of temporary files, and if nobody has
 /// locked it.
-pub(super) fn remove_leftover(directory: &OwnedFd, name: &[u8]) -> io::Result<Leftover> {
-    let is_file = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+pub(super) fn remove_leftover(
+    directory: &OwnedFd,
+    name: &[u8],
+    spaces: Option<&Spaces>,
+) -> io::Result<Leftover> {
+    let kind = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(Leftover::Gone),
-        other => FileType::from_raw_mode(other?.st_mode) == FileType::RegularFile,
+        other => FileType::from_raw_mode(other?.st_mode),
     };
-    if !is_file {
-        return Ok(Leftover::Unknown);
+    match kind {
+        FileType::RegularFile => {}
+        FileType::Symlink => return remove_linked_leftover(directory, name, spaces),
+        _ => return Ok(Leftover::Unknown),
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | QUIET;
     let file = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
@@ -256,19 +308,10 @@ pub(super) fn remove_leftover(directory: &OwnedFd, name: &[u8]) -> io::Result<Le
         Err(Errno::AGAIN) => return Ok(Leftover::InUse),
         other => other?,
     };
-    let mark = attribute::get(&AttributeBearer::from(file.as_fd()), ATTRIBUTE)?;
-    if mark.as_deref() != Some(ATTRIBUTE_VALUE) && !has_hidden_access(&rustix::fs::fstat(&file)?) {
+    if !is_marked(&file)? {
         return Ok(Leftover::Unknown);
     }
-    let writable = rustix::fs::openat(CWD, proc_name(file.as_fd()), OFlags::RDWR | QUIET, Mode::empty());
-    let locked = match writable {
-        // With a second name, it is the file that was about to be published, and keeps its mode.
-        Err(Errno::ACCESS) if rustix::fs::fstat(&file)?.st_nlink == 1 => reopened(&file)?,
-        other => other?,
-    };
-    if !lock_file(locked.as_fd())? {
-        return Ok(Leftover::InUse);
-    }
+    let Some(locked) = lock_leftover(&file)? else { return Ok(Leftover::InUse) };
     if !leads_to(directory, name, &locked)? {
         return Ok(Leftover::Gone);
     }
@@ -276,9 +319,29 @@ pub(super) fn remove_leftover(directory: &OwnedFd, name: &[u8]) -> io::Result<Le
     Ok(Leftover::Removed)
 }
 
+/// Reports whether a file has the mark of temporary files.
+pub(super) fn is_marked(file: &OwnedFd) -> io::Result<bool> {
+    let mark = attribute::get(&AttributeBearer::from(file.as_fd()), ATTRIBUTE)?;
+    Ok(mark.as_deref() == Some(ATTRIBUTE_VALUE) || has_hidden_access(&rustix::fs::fstat(file)?))
+}
+
+/// Opens a temporary file for writing and locks it; `None` if somebody else has locked it.
+pub(super) fn lock_leftover(file: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    let writable = rustix::fs::openat(CWD, proc_name(file.as_fd()), OFlags::RDWR | QUIET, Mode::empty());
+    let locked = match writable {
+        // With a second name, it is the file that was about to be published, and keeps its mode.
+        Err(Errno::ACCESS) if rustix::fs::fstat(file)?.st_nlink == 1 => reopened(file)?,
+        other => other?,
+    };
+    Ok(lock_file(locked.as_fd())?.then_some(locked))
+}
+
 impl IncomingFile for PosixIncoming {
     fn local_path(&self) -> io::Result<PathBuf> {
-        Ok(directory_of(&self.parent)?.join(OsStr::from_bytes(&self.name)))
+        match &self.data {
+            Some(data) => Ok(data.path().to_owned()),
+            None => Ok(directory_of(&self.parent)?.join(OsStr::from_bytes(&self.name))),
+        }
     }
 
     fn local_target(&self) -> io::Result<PathBuf> {
@@ -294,7 +357,8 @@ impl IncomingFile for PosixIncoming {
         self.prove_alone()?;
         // Its program may have taken the right to write.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | QUIET;
-        let named = rustix::fs::openat(&self.parent, &*self.name, flags, Mode::empty())?;
+        let (directory, name) = self.place();
+        let named = rustix::fs::openat(directory, name, flags, Mode::empty())?;
         if !is_same_file(&named, &self.locked)? {
             if FileType::from_raw_mode(rustix::fs::fstat(&named)?.st_mode) != FileType::RegularFile {
                 return Err(Errno::NOTBLK.into());
@@ -339,22 +403,31 @@ impl IncomingFile for PosixIncoming {
             &self.locked,
             &Timestamps { last_access: accessed, last_modification: unchanged },
         )?;
+        if let Some(data) = &self.data {
+            data.set_name(&self.locked, &self.stored);
+        }
         rustix::fs::fsync(&self.locked)?;
         let name = self.check_directory()?;
+        if let Some(data) = &self.data {
+            data.sync_entry(&self.parent, &self.name)?;
+        }
         let renamed =
             rustix::fs::renameat_with(&self.parent, &*self.name, &self.parent, name, RenameFlags::NOREPLACE);
         match renamed {
             // The file system cannot rename without replacing.
-            Err(Errno::INVAL | Errno::NOSYS) => {
-                rustix::fs::linkat(&self.parent, &*self.name, &self.parent, name, AtFlags::empty())?;
-                self.remove()?;
-            }
+            Err(Errno::INVAL | Errno::NOSYS) => self.link(name)?,
             other => other?,
+        }
+        if let Some(data) = &self.data {
+            data.account(&self.locked)?;
         }
         stable::sync_directory(&self.parent)?;
         // Only now, so that after a crash a file at the temporary name is recognised. At its final
         // name the attribute has no meaning.
-        unmark(&self.locked)
+        match unmark(&self.locked) {
+            Err(error) if error.raw_os_error() == Some(Errno::NODATA.raw_os_error()) => Ok(()),
+            other => other,
+        }
     }
 
     fn discard(mut self: Box<Self>) -> io::Result<()> {

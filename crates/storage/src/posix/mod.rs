@@ -45,6 +45,7 @@ mod directory;
 mod file;
 mod held_file;
 mod incoming;
+mod incoming_data;
 mod link;
 mod local_file_system;
 mod opening;

@@ -338,8 +338,44 @@ impl Spaces {
         [root, stored.without_slash().as_bytes(), &[0]].concat()
     }
 
-    /// Stores the name in an attribute of the data. Repair tools need it; serving does not.
-    fn set_name(&self, data: impl AsFd, stored: &LogicalPath) {
+    /// Creates a data file of a new file of about this size, without a name. The rules of spaces are about its logical
+    /// path. `ENOSPC` if no partition has room.
+    pub(super) fn create_unnamed(
+        &self,
+        path: &LogicalPath,
+        mode: u32,
+        size: Option<u64>,
+    ) -> io::Result<(OwnedFd, PathBuf, Option<SpaceReservation>)> {
+        let create = CreateMode {
+            exclusive: true,
+            mode,
+            parents: None,
+            size_hint: size,
+            space: None,
+            beside: None,
+            at: None,
+        };
+        let mut failed: io::Error = Errno::NOSPC.into();
+        for partition in self.candidates(self.space_for(path, None), &create)? {
+            match self.create_data(partition, mode) {
+                Ok((file, data)) => return Ok((file, data, size.map(|bytes| partition.promise(bytes)))),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    /// Reports whether a data file has its name at this path below the root.
+    pub(super) fn is_data_of(&self, data: impl AsFd, stored: &LogicalPath) -> bool {
+        let wanted = self.local_name(stored);
+        // One byte more shows a longer name.
+        let mut found = vec![0; wanted.len() + 1];
+        let length = rustix::fs::fgetxattr(data, NAME_ATTRIBUTE, &mut found[..]);
+        length.is_ok_and(|length| found.get(..length) == Some(&wanted[..]))
+    }
+
+    /// Stores the name in an attribute of the data. Repair tools and purges need it; serving does not.
+    pub(super) fn set_name(&self, data: impl AsFd, stored: &LogicalPath) {
         let noted =
             rustix::fs::fsetxattr(data, NAME_ATTRIBUTE, &self.local_name(stored), XattrFlags::empty());
         if let Err(error) = noted {
@@ -422,19 +458,24 @@ impl Spaces {
         self.accounts.as_ref()?.open(&self.space_behind(at)?, file)
     }
 
-    fn target((parent, name): (&ParentDirectory<'_>, &[u8])) -> Option<PathBuf> {
-        let target = rustix::fs::readlinkat(parent, OsStr::from_bytes(name), Vec::new()).ok()?;
+    fn target(directory: impl AsFd, name: &[u8]) -> Option<PathBuf> {
+        let target = rustix::fs::readlinkat(directory, OsStr::from_bytes(name), Vec::new()).ok()?;
         Some(PathBuf::from(std::ffi::OsString::from_vec(target.into_bytes())))
+    }
+
+    /// Returns the data file behind a name in a directory, if it lies on a partition.
+    pub(super) fn data_at(&self, directory: impl AsFd, name: &[u8]) -> Option<PathBuf> {
+        Self::target(directory, name).filter(|target| self.placed(target).is_some())
     }
 
     /// Returns the data file behind a name, if it lies on a partition.
     pub(super) fn data_behind(&self, at: (&ParentDirectory<'_>, &[u8])) -> Option<PathBuf> {
-        Self::target(at).filter(|target| self.placed(target).is_some())
+        self.data_at(at.0, at.1)
     }
 
     /// Returns the space in which the data of a name lies.
     pub(super) fn space_behind(&self, at: (&ParentDirectory<'_>, &[u8])) -> Option<String> {
-        self.placed(&Self::target(at)?).map(str::to_owned)
+        self.placed(&Self::target(at.0, at.1)?).map(str::to_owned)
     }
 
     /// Removes data whose name was removed. A failure is logged and not returned, because the name
@@ -477,17 +518,30 @@ impl Spaces {
     /// Returns the usage of each file system with a partition, except those that do not answer in
     /// time.
     pub(super) fn file_systems(&self) -> Vec<FileSystemUsage> {
-        let mut seen = Vec::new();
-        let mut all = Vec::new();
+        let mut all: Vec<FileSystemUsage> = Vec::new();
+        for (_, usage) in self.space_file_systems() {
+            if !all.iter().any(|one| one.number == usage.number) {
+                all.push(usage);
+            }
+        }
+        all
+    }
+
+    /// Returns the usage of each file system with a partition of each space, except those that do not answer in time.
+    pub(super) fn space_file_systems(&self) -> Vec<(String, FileSystemUsage)> {
+        let mut figures: Vec<(u64, Option<FileSystemUsage>)> = Vec::new();
+        let mut all: Vec<(String, FileSystemUsage)> = Vec::new();
         for partition in &self.partitions {
             let number = partition.volume.device;
-            if seen.contains(&number) {
-                continue;
-            }
-            seen.push(number);
-            if let Some(one) = partition.figures(std::time::Duration::ZERO) {
-                all.push(FileSystemUsage { number, total: one.total, free: one.free });
-            }
+            let known = figures.iter().find(|(device, _)| *device == number).map(|(_, usage)| *usage);
+            let usage = known.unwrap_or_else(|| {
+                let one = partition.figures(std::time::Duration::ZERO);
+                let usage = one.map(|one| FileSystemUsage { number, total: one.total, free: one.free });
+                figures.push((number, usage));
+                usage
+            });
+            let is_new = !all.iter().any(|(space, one)| *space == partition.space && one.number == number);
+            all.extend(usage.filter(|_| is_new).map(|usage| (partition.space.clone(), usage)));
         }
         all
     }

@@ -24,13 +24,16 @@ use super::incoming::{
 };
 use super::local_file_system::check_local;
 use super::opening::{OngoingRemovals, RemovalTicket};
+use super::space::Spaces;
 use super::tree::{ConfinedTree, ParentDirectory};
 use crate::{FileRemoval, Metadata, UnusedFile};
 use base::LogicalPath;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Bytes of a block of `st_blocks`.
@@ -85,6 +88,8 @@ pub(super) struct PosixUnusedFile {
     stored: LogicalPath,
     parent: OwnedFd,
     name: Vec<u8>,
+    /// The data file to which the name leads, if it is in a space.
+    data: Option<(Arc<Spaces>, PathBuf)>,
     file: OwnedFd,
     /// Dropped after the file, whose lease has ended then.
     _ticket: RemovalTicket,
@@ -96,6 +101,7 @@ impl PosixUnusedFile {
     pub(super) fn new(
         tree: &Arc<ConfinedTree>,
         removals: &Arc<OngoingRemovals>,
+        spaces: Option<&Arc<Spaces>>,
         stored: &LogicalPath,
     ) -> io::Result<Self> {
         let (parent, name) = tree.parent(stored)?;
@@ -104,14 +110,22 @@ impl PosixUnusedFile {
             return Err(Errno::LOOP.into());
         }
         // The open of a device or a pipe can have effects.
-        match FileType::from_raw_mode(rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode) {
-            FileType::RegularFile => {}
-            FileType::Symlink => return Err(Errno::LOOP.into()),
+        let kind = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
+        let data = match FileType::from_raw_mode(kind) {
+            FileType::RegularFile => None,
+            FileType::Symlink => {
+                let data = spaces.and_then(|spaces| Some((spaces.clone(), spaces.data_at(&parent, name)?)));
+                Some(data.ok_or(Errno::LOOP)?)
+            }
             _ => return Err(Errno::NOTBLK.into()),
-        }
+        };
         let ticket = OngoingRemovals::begin(removals, stored);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | QUIET;
-        let file = match rustix::fs::openat(&parent, name, flags, Mode::empty()) {
+        let opened = match &data {
+            None => rustix::fs::openat(&parent, name, flags, Mode::empty()),
+            Some((_, data)) => rustix::fs::open(data, flags, Mode::empty()),
+        };
+        let file = match opened {
             // Somebody else has a lease.
             Err(Errno::AGAIN) => return Err(Errno::BUSY.into()),
             other => other?,
@@ -119,6 +133,10 @@ impl PosixUnusedFile {
         let status = rustix::fs::fstat(&file)?;
         if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
             return Err(Errno::NOTBLK.into());
+        }
+        // The data file of another name.
+        if data.as_ref().is_some_and(|(spaces, _)| !spaces.is_data_of(&file, stored)) {
+            return Err(Errno::LOOP.into());
         }
         check_local(&file)?;
         take_lease(file.as_fd())?;
@@ -131,7 +149,25 @@ impl PosixUnusedFile {
             ParentDirectory::Root(fd) => fd.try_clone_to_owned()?,
             ParentDirectory::Below(fd) => fd,
         };
-        Ok(Self { tree: tree.clone(), stored: stored.clone(), parent, name, file, _ticket: ticket })
+        Ok(Self { tree: tree.clone(), stored: stored.clone(), parent, name, data, file, _ticket: ticket })
+    }
+
+    /// Reports whether a name in the directory of the file leads to it.
+    fn is_at(&self, name: &[u8]) -> io::Result<bool> {
+        let Some((spaces, data)) = &self.data else { return leads_to(&self.parent, name, &self.file) };
+        Ok(spaces.data_at(&self.parent, name).as_ref() == Some(data)
+            && leads_to(CWD, data.as_os_str().as_bytes(), &self.file)?)
+    }
+
+    /// Removes the file at the hidden name. Its data goes first: a link without data is recognised after a crash.
+    fn unlink(&self, hidden: &[u8]) -> io::Result<()> {
+        if let Some((spaces, data)) = &self.data {
+            match spaces.account_of(data) {
+                Some((accounts, space)) => accounts.remove(&space, data)?,
+                None => rustix::fs::unlinkat(CWD, data, AtFlags::empty())?,
+            }
+        }
+        Ok(rustix::fs::unlinkat(&self.parent, hidden, AtFlags::empty())?)
     }
 
     /// Gives the file at the hidden name its name back.
@@ -146,7 +182,7 @@ impl PosixUnusedFile {
         };
         match rename() {
             Err(Errno::EXIST) => {
-                remove_leftover(&self.parent, hidden)?;
+                remove_leftover(&self.parent, hidden, self.data.as_ref().map(|(spaces, _)| &**spaces))?;
                 Ok(rename()?)
             }
             other => Ok(other?),
@@ -174,9 +210,7 @@ impl UnusedFile for PosixUnusedFile {
 
     fn remove(self: Box<Self>) -> io::Result<FileRemoval> {
         // A directory that was moved has given the file another path.
-        if !is_same_file(self.tree.parent(&self.stored)?.0, &self.parent)?
-            || !leads_to(&self.parent, &self.name, &self.file)?
-        {
+        if !is_same_file(self.tree.parent(&self.stored)?.0, &self.parent)? || !self.is_at(&self.name)? {
             return Err(Errno::STALE.into());
         }
         // No name of a client contains a slash, so this is the temporary name of no other one.
@@ -186,16 +220,16 @@ impl UnusedFile for PosixUnusedFile {
             clear_mark(&self.file, mark)?;
             return Err(error);
         }
-        let is_same = leads_to(&self.parent, &hidden, &self.file)?;
+        let is_same = self.is_at(&hidden)?;
         if is_same && has_lease(self.file.as_fd())? {
-            rustix::fs::unlinkat(&self.parent, &*hidden, AtFlags::empty())?;
+            self.unlink(&hidden)?;
             return Ok(FileRemoval::Removed);
         }
         let restored = self.restore(&hidden);
         match restored {
             // A new file has the name, so this one is replaced.
             Err(Errno::EXIST) if is_same => {
-                rustix::fs::unlinkat(&self.parent, &*hidden, AtFlags::empty())?;
+                self.unlink(&hidden)?;
                 return Ok(FileRemoval::Replaced);
             }
             Err(error) => {

@@ -178,6 +178,10 @@ impl Backend for UserBackend {
         self.call(|behind| behind.file_systems(path))
     }
 
+    fn space_file_systems(&self, path: &LogicalPath) -> io::Result<Vec<(String, FileSystemUsage)>> {
+        self.call(|behind| behind.space_file_systems(path))
+    }
+
     fn space_of(&self, path: &LogicalPath) -> String {
         // Without the rights of the user nothing is looked up.
         self.call(|behind| Ok(behind.space_of(path))).unwrap_or_default()

@@ -12,7 +12,7 @@ use storage::{
 const ENOTSUP: i32 = 95;
 
 impl TransferStorage for Memory {
-    fn receive(&self, _: &LogicalPath, _: u32, _: Option<&ParentCreation>) -> IncomingResult {
+    fn receive(&self, _: &LogicalPath, _: (u32, Option<u64>), _: Option<&ParentCreation>) -> IncomingResult {
         os(ENOTSUP)
     }
     fn remove_leftovers(&self, _: &LogicalPath) -> io::Result<Leftovers> {
