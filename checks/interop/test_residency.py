@@ -79,6 +79,27 @@ def test_a_missing_file_comes_from_tape(tape, stage, tmp_path):
     assert len(tape.runs()) == 1
 
 
+# Copies $2 to $3, and writes its first argument.
+STAGE = """\
+#!/bin/sh
+echo "$1 $2" >> "${0%/*}/runs"
+[ -e "$2" ] || exit 2
+cat "$2" > "$3"
+"""
+
+
+def test_the_program_of_stagecmd_brings_files(stage, tmp_path):
+    with tapes.tape(stage=STAGE) as tape:
+        content = data(100_000)
+        tape.put("d/file", content)
+        server = stage(f"oss.remoteroot {tape.files}\noss.stagecmd sync {tape.directory}/stage \\$x\noss.xfr 4\n")
+        xrdcp(server.url("/d/file"), tmp_path / "target").ok()
+        assert (tmp_path / "target").read_bytes() == content
+        assert names(server.tree / "d") == ["file"]
+        xrdcp(server.url("/none"), tmp_path / "target").fails(54, "[3011]")
+        assert tape.runs() == [f"$x {tape.files}/d/file", f"$x {tape.files}/none"]
+
+
 # Knows the checksum of each file: the content of the file `sum` beside it.
 SUMS = """\
 #!/bin/sh

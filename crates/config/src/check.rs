@@ -266,6 +266,10 @@ impl DiskCheck<'_> {
             if !effective.residency.has_copy_program() {
                 let what = format!("all.export {name} stage: there is no program that copies files");
                 self.warn(&export.origin, what, "nothing is staged; set frm.xfr.copycmd");
+            } else if effective.residency.stage_program.is_some() && effective.residency.has_copy_command_in()
+            {
+                let what = format!("all.export {name} stage: two programs stage files");
+                self.warn(&export.origin, what, "oss.stagecmd is used; remove it, or frm.xfr.copycmd in");
             } else if effective.process.admin_path.origin.is_default()
                 && effective.residency.directory.is_none()
             {

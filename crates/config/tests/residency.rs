@@ -21,7 +21,7 @@ fn program(path: &str, arguments: &[&str]) -> CopyProgram {
 #[test]
 fn copy_commands_are_kept_by_kind_and_their_variables_are_not_replaced() {
     let text = "set SRC = wrong\n\
-        frm.xfr.copycmd in timeout 2h /bin/tape -c $SRC $DST\n\
+        frm.xfr.copycmd in noalloc timeout 2h /bin/tape -c $SRC $DST\n\
         frm.xfr.copycmd url in /bin/far $SRC $DST\n\
         frm.xfr.copycmd out /bin/totape $SRC $DST\n\
         frm.xfr.migr.idlehold 3m\n\
@@ -38,10 +38,11 @@ fn copy_commands_are_kept_by_kind_and_their_variables_are_not_replaced() {
     let tape = StageProgram {
         command: program("/bin/tape", &["-c", "$SRC", "$DST"]),
         timeout: Some(Duration::from_secs(7200)),
+        creates_file: true,
     };
-    let far = StageProgram { command: program("/bin/far", &["$SRC", "$DST"]), timeout: None };
+    let far = StageProgram { command: program("/bin/far", &["$SRC", "$DST"]), timeout: None, creates_file: false };
     assert_eq!((&residency.from_path.value, &residency.from_url.value), (&Some(tape), &Some(far)));
-    let to_tape = StageProgram { command: program("/bin/totape", &["$SRC", "$DST"]), timeout: None };
+    let to_tape = StageProgram { command: program("/bin/totape", &["$SRC", "$DST"]), timeout: None, creates_file: false };
     assert_eq!((&residency.to_path.value, &residency.to_url.value), (&Some(to_tape), &None));
     let times = (residency.migration_idle.as_secs(), residency.migration_interval.as_secs());
     assert_eq!(times, (180, 1200));
@@ -214,10 +215,15 @@ fn the_queue_of_an_instance_is_its_own() {
 #[test]
 fn parts_that_are_not_in_force_are_reported() {
     for (line, kinds) in [
-        ("frm.xfr.copycmd in noalloc /bin/tape $SRC", &[ProblemKind::NotYet][..]),
+        ("oss.stagecmd |/opt/agent", &[ProblemKind::NotYet][..]),
+        ("oss.stagecmd | /usr/bin/frm_xfragent -c cfg", &[ProblemKind::NoEffect]),
+        ("oss.stagecmd async /bin/stage", &[ProblemKind::NotYet]),
+        ("oss.stagecmd creates /bin/stage", &[ProblemKind::NotYet]),
+        ("oss.stagecmd bin/stage", &[ProblemKind::BadValue]),
         ("frm.xfr.copycmd rmerr stats mdp /bin/tape", &[ProblemKind::NoEffect; 3]),
         ("frm.xfr.qcheck 60s", &[ProblemKind::NoEffect]),
-        ("oss.xfr 4 9m 30 deny 1h", &[ProblemKind::NoEffect]),
+        ("oss.xfr 4 9m 30 deny 1h", &[ProblemKind::NoEffect; 2]),
+        ("oss.xfr 0", &[ProblemKind::BadValue]),
         ("oss.xfr keep 20m fdir /x up", &[ProblemKind::NoEffect, ProblemKind::NoEffect, ProblemKind::NotYet]),
         ("frm.xfr.copycmd in fast /bin/tape", &[ProblemKind::BadValue]),
         ("frm.xfr.copymax 0", &[ProblemKind::BadValue]),
@@ -227,6 +233,9 @@ fn parts_that_are_not_in_force_are_reported() {
         let found: Vec<ProblemKind> = report.problems().iter().map(|problem| problem.kind).collect();
         assert_eq!(found, kinds, "{line}: {report}");
     }
+    let residency = loaded("oss.stagecmd sync /bin/stage -v \\$x\noss.xfr 7 1m\n").effective.residency;
+    assert_eq!(residency.stage_program.value, Some(program("/bin/stage", &["-v", "$x"])));
+    assert_eq!((residency.stage_threads.value, residency.has_copy_program()), (Some(7), true));
     // A program for the other direction does not stage, and one without a direction does both.
     for (direction, wanted) in [("in", (true, false)), ("out", (false, true)), ("", (true, true))] {
         let residency = loaded(&format!("frm.xfr.copycmd {direction} /bin/tape $SRC")).effective.residency;
@@ -265,6 +274,8 @@ fn an_export_that_stages_needs_a_program() {
     }
     let copy = format!("all.adminpath /var/spool/xrootd\n{copy}");
     assert_eq!(reported(&format!("{copy}all.export /store stage\n")), Vec::<String>::new());
+    let both = reported(&format!("{copy}oss.stagecmd /bin/stage\nall.export /store stage\n"));
+    assert!(both.len() == 1 && both[0].contains("two programs stage files"), "{both:?}");
     let spaces = format!("{copy}oss.space public /disks\n");
     assert_eq!(reported(&format!("{spaces}all.export /store stage\n")), Vec::<String>::new());
 }

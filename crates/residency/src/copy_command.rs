@@ -15,6 +15,8 @@ pub struct CopyCommand {
     pub arguments: Vec<String>,
     /// The time after which it is ended.
     pub time_limit: Option<Duration>,
+    /// There is no file at its destination before a copy from mass storage.
+    pub creates_file: bool,
 }
 
 /// The variables that have a value.
@@ -235,6 +237,7 @@ mod tests {
             program: "/bin/cp".into(),
             arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
             time_limit: None,
+            creates_file: false,
         };
         assert_eq!(command(&["-c", r"cp $1 \$x $ $SRC:$DST", "$LFN"]).variable_without_value(), None);
         for name in ["CGI", "USER", "CID", "OPTS", "LFN2", "PFN2", "RFN2", "class"] {

@@ -47,6 +47,10 @@ pub struct CopyPrograms {
 }
 
 impl CopyAgent for CopyPrograms {
+    fn needs_file(&self, remote: &OsStr) -> bool {
+        chosen(remote, [&self.from_path, &self.from_url]).is_ok_and(|program| !program.creates_file)
+    }
+
     fn copy_in(&self, copy: IncomingCopy<'_>, stop: &StopSignal) -> CopyOutcome {
         let program = match chosen(&copy.remote, [&self.from_path, &self.from_url]) {
             Ok(program) => program,

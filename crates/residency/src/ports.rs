@@ -6,7 +6,7 @@ use crate::queue::CopyOutcome;
 use base::LogicalPath;
 use digest::Checksum;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -44,6 +44,11 @@ pub struct OutgoingCopy<'a> {
 
 /// Copies files between this server and mass storage.
 pub trait CopyAgent: Send + Sync {
+    /// Reports whether the file at the destination of a copy in is created before, for this name in mass storage.
+    fn needs_file(&self, remote: &OsStr) -> bool {
+        let _ = remote;
+        true
+    }
     /// Copies one file in. Blocks until the copy has ended; `stop` ends it early.
     fn copy_in(&self, copy: IncomingCopy<'_>, stop: &StopSignal) -> CopyOutcome;
     /// Copies one file out. Blocks until the copy has ended; `stop` ends it early.

@@ -109,7 +109,7 @@ impl Staging {
             Ok(file) => file,
             Err(error) => return cannot_receive(path, &error),
         };
-        let outcome = match self.copy(entry, run, file.as_ref(), stop) {
+        let outcome = match self.copy(entry, run, file.as_mut(), stop) {
             Err(error) => failed("start the copy", &error),
             Ok(CopyOutcome::Done) => match verified(path, file.as_mut(), wanted, stop) {
                 Err(outcome) => outcome,
@@ -164,18 +164,25 @@ impl Staging {
         &self,
         entry: &TransferEntry,
         run: &QueueRun,
-        file: &dyn IncomingFile,
+        file: &mut dyn IncomingFile,
         stop: &StopSignal,
     ) -> io::Result<CopyOutcome> {
+        let remote = remote_name(&self.remote_root, &entry.key.path);
+        let creates_file = !self.agent.needs_file(&remote);
         let copy = IncomingCopy {
             entry,
             run,
-            remote: remote_name(&self.remote_root, &entry.key.path),
-            destination: file.local_path()?,
+            remote,
+            destination: if creates_file { file.vacant_path()? } else { file.local_path()? },
             target: file.local_target()?,
             lock: file.lock()?,
         };
-        Ok(self.agent.copy_in(copy, stop))
+        let outcome = self.agent.copy_in(copy, stop);
+        // Without a file, the one that was created before shows that nothing was written.
+        if creates_file && outcome == CopyOutcome::Done {
+            file.adopt()?;
+        }
+        Ok(outcome)
     }
 }
 

@@ -98,8 +98,12 @@ impl Site {
         }
         let script = "echo run >> $0/runs; cp \"$1\" \"$2\"";
         let arguments = ["-c", script, directory.to_str().unwrap(), "$SRC", "$DST"].map(str::to_owned);
-        let to_path =
-            Some(CopyCommand { program: "/bin/sh".into(), arguments: arguments.into(), time_limit: None });
+        let to_path = Some(CopyCommand {
+            program: "/bin/sh".into(),
+            arguments: arguments.into(),
+            time_limit: None,
+            creates_file: false,
+        });
         let agent = CopyPrograms {
             from_path: None,
             from_url: None,

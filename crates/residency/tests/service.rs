@@ -118,9 +118,15 @@ impl Site {
         backend: Arc<Posix>,
         events: Arc<Arrivals>,
     ) -> ResidencyParts {
+        // A script that needs this has it in a comment.
+        let creates_file = script.contains("# noalloc");
         let arguments = ["-c", script, directory.to_str().unwrap(), "$SRC", "$DST"].map(str::to_owned);
-        let command =
-            CopyCommand { program: "/bin/sh".into(), arguments: arguments.into(), time_limit: None };
+        let command = CopyCommand {
+            program: "/bin/sh".into(),
+            arguments: arguments.into(),
+            time_limit: None,
+            creates_file,
+        };
         let agent = CopyPrograms {
             from_path: Some(command),
             from_url: None,
@@ -296,6 +302,21 @@ fn a_copy_without_the_size_of_the_file_is_not_published() {
     for (size, script) in [(Some(0), ": > $2"), (None, ": > $2"), (Some(3), "printf abc > $2")] {
         let site = with(script, size);
         assert_eq!(site.fetch("/d/f").recv().unwrap(), Ok(()), "{script}");
+    }
+}
+
+#[test]
+fn a_program_may_create_its_file_and_must_write_it() {
+    let site = Site::new("[ ! -e $2 ] || exit 9; cp \"$1\" \"$2\" # noalloc");
+    site.on_tape("/d/f", "content");
+    assert_eq!(site.fetch("/d/f").recv().unwrap(), Ok(()));
+    assert_eq!(fs::read_to_string(site.directory.join("disk/d/f")).unwrap(), "content");
+    assert_eq!(fs::read_dir(site.directory.join("disk/d")).unwrap().count(), 1);
+    for script in ["true # noalloc", "printf half > $2; exit 5 # noalloc"] {
+        let site = Site::new(script);
+        let StageError::Failed(failure) = site.fetch("/d/f").recv().unwrap().unwrap_err() else { panic!() };
+        assert_eq!(failure.reason, FailureReason::Temporary, "{failure}");
+        assert_eq!(fs::read_dir(site.directory.join("disk")).unwrap().count(), 0, "{script}");
     }
 }
 

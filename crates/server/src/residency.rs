@@ -93,7 +93,8 @@ impl TransferPlan {
 /// Returns the limits of the queue of a configuration.
 pub(crate) fn queue_limits(effective: &Effective) -> QueueLimits {
     let values = &effective.residency;
-    let slots = usize::try_from(values.slots.inward).unwrap_or(1);
+    let threads = (*values.stage_threads).filter(|_| values.stage_program.is_some());
+    let slots = usize::try_from(threads.unwrap_or(values.slots.inward)).unwrap_or(1);
     QueueLimits {
         slots_in: slots,
         slots_out: usize::try_from(values.slots.outward).unwrap_or(1),
@@ -151,9 +152,10 @@ fn copy_programs(
     let command = |program: &Option<StageProgram>, is_needed: bool| {
         program.as_ref().filter(|_| is_needed).map(copy_command)
     };
+    let stage_program = values.stage_program.as_ref().filter(|_| stages).map(stage_command);
     let programs = CopyPrograms {
-        from_path: command(&values.from_path, stages),
-        from_url: command(&values.from_url, stages),
+        from_path: stage_program.clone().or_else(|| command(&values.from_path, stages)),
+        from_url: stage_program.or_else(|| command(&values.from_url, stages)),
         to_path: command(&values.to_path, migrates),
         to_url: command(&values.to_url, migrates),
         instance: effective.instance.clone().unwrap_or_else(|| config::ANONYMOUS.to_owned()),
@@ -217,6 +219,19 @@ fn copy_command(program: &StageProgram) -> CopyCommand {
         program: program.command.path.clone(),
         arguments: program.command.arguments.clone(),
         time_limit: program.timeout,
+        creates_file: program.creates_file,
+    }
+}
+
+/// Returns the command of `oss.stagecmd`: the name in mass storage and that of the new file follow its arguments, which have
+/// no variables.
+fn stage_command(program: &config::CopyProgram) -> CopyCommand {
+    let arguments = program.arguments.iter().map(|argument| argument.replace('$', "\\$"));
+    CopyCommand {
+        program: program.path.clone(),
+        arguments: arguments.chain(["$SRC", "$DST"].map(str::to_owned)).collect(),
+        time_limit: None,
+        creates_file: false,
     }
 }
 

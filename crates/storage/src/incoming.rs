@@ -31,6 +31,11 @@ pub(crate) fn is_reserved(path: &LogicalPath) -> bool {
 pub trait IncomingFile: Send {
     /// Returns the local path of the temporary file, for a program that writes it.
     fn local_path(&self) -> io::Result<PathBuf>;
+    /// Returns a local path beside the temporary file at which there is nothing, for a program that creates the file
+    /// itself. [`Self::adopt`] follows.
+    fn vacant_path(&self) -> io::Result<PathBuf>;
+    /// Replaces the temporary file by what is at the vacant path, if there is something.
+    fn adopt(&mut self) -> io::Result<()>;
     /// Returns the local path that the file will have.
     fn local_target(&self) -> io::Result<PathBuf>;
     /// Returns a descriptor that holds the lock, for [`inherit`].

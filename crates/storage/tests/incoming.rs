@@ -138,6 +138,54 @@ fn a_directory_that_moved_gets_no_file() {
 }
 
 #[test]
+fn a_program_may_create_the_file_itself() {
+    let root = Scratch::new();
+    let backend = root.posix();
+    let mut file = receive(&backend, "/f").unwrap();
+    let vacant = file.vacant_path().unwrap();
+    assert!(!vacant.exists() && vacant.parent() == file.local_path().unwrap().parent());
+    // Nothing was created.
+    file.adopt().unwrap();
+    assert_eq!(file.stat().unwrap().size, 0);
+    fs::write(&vacant, "of an earlier try").unwrap();
+    let vacant = file.vacant_path().unwrap();
+    assert!(!vacant.exists());
+    fs::write(&vacant, "content").unwrap();
+    fs::set_permissions(&vacant, fs::Permissions::from_mode(0o400)).unwrap();
+    file.adopt().unwrap();
+    assert_eq!((file.stat().unwrap().size, vacant.exists()), (7, false));
+    // A crash here leaves a file that is recognised.
+    let temporary = file.local_path().unwrap();
+    drop(file);
+    assert_eq!(backend.transfers().unwrap().remove_leftovers(&path("/")).unwrap().removed, 1);
+    assert!(!temporary.exists());
+    let mut file = receive(&backend, "/f").unwrap();
+    fs::write(file.vacant_path().unwrap(), "content").unwrap();
+    file.adopt().unwrap();
+    file.publish().unwrap();
+    assert_eq!((fs::read(root.path().join("f")).unwrap(), root.names().len()), (b"content".to_vec(), 1));
+    // What a program created goes with the temporary file, at a crash too.
+    for discards in [true, false] {
+        let file = receive(&backend, "/g").unwrap();
+        fs::write(file.vacant_path().unwrap(), "half").unwrap();
+        assert_eq!(root.names().len(), 3);
+        if discards {
+            file.discard().unwrap();
+        } else {
+            drop(file);
+            assert_eq!(backend.transfers().unwrap().remove_leftovers(&path("/")).unwrap().removed, 1);
+        }
+        assert_eq!(root.names(), ["f"]);
+    }
+    // It is not a link to something else.
+    let mut file = receive(&backend, "/g").unwrap();
+    std::os::unix::fs::symlink("f", file.vacant_path().unwrap()).unwrap();
+    assert!(file.adopt().is_err());
+    file.discard().unwrap();
+    assert_eq!(root.names(), ["f"]);
+}
+
+#[test]
 fn clients_cannot_use_the_names_of_temporary_files() {
     let root = Scratch::new();
     let backend = root.posix();

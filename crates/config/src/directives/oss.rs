@@ -25,7 +25,7 @@ const SPACE_NAME_MAX: usize = 63;
 
 pub(super) const SECTION: Section = Section {
     title: "Storage: oss.",
-    about: "Where the files lie. What concerns mass storage is not in force yet.",
+    about: "Where the files lie, and the programs of mass storage.",
     directives: &[
         Directive::new(&["oss.localroot"], UsageFrequency::Most, "path", local_root)
             .default("none")
@@ -149,13 +149,20 @@ pub(super) const SECTION: Section = Section {
             .default("none: the name in mass storage is the logical path")
             .help("Begin of the names in mass storage: it stands before the logical path.")
             .example("/hpss"),
-        Directive::not_yet(
+        Directive::new(
             &["oss.stagecmd"],
             UsageFrequency::Most,
             "[async|sync] [creates] [|]command arguments",
+            residency::stage_command,
         )
         .default("none")
-        .help("Program that stages missing files from mass storage.")
+        .help(
+            "Program that stages missing files from mass storage, in place of `frm.xfr.copycmd in`. It is run for each file as \
+               `command arguments REMOTE LOCAL`, and ends with status 0 when the file is complete at LOCAL, a temporary name, and \
+               with 2 if there is no such file. Programs that read requests (`|`), `async` and `creates` are not in force, except \
+               that `|` with one of XRootD's agents (`frm_...`) stands for the queue of this server.",
+        )
+        .executes(|effective| effective.residency.stage_program.is_some())
         .example("/usr/bin/stage"),
         Directive::not_yet(&["oss.stagemsg"], UsageFrequency::Common, "text")
             .default("built in")
@@ -169,7 +176,8 @@ pub(super) const SECTION: Section = Section {
         )
         .default("deny 3h")
         .help(
-            "`deny`: time for which requests for a file are refused after it could not be staged. The other options \
+            "`deny`: time for which requests for a file are refused after it could not be staged. `threads` is the \
+               maximum number of programs of `oss.stagecmd` at once; without it, frm.xfr.copymax applies. The other options \
                are accepted without effect, except for `up`, which is not in force yet.",
         )
         .example("deny 1h"),

@@ -12,7 +12,6 @@ use super::standing::UsageFrequency;
 use super::transfer_monitor;
 use crate::effective::{COPY_SLOTS_MAX, CopyProgram, CopySlots, STAGE_PLACES_MAX, StageProgram};
 use crate::language::DirectiveToken;
-use crate::report::ProblemKind;
 use crate::values::{self, between};
 
 /// Maximum time limit of a copy program, and maximum time of refusals, in seconds.
@@ -35,10 +34,10 @@ pub(super) const SECTION: Section = Section {
                `mig`); without either word it does both. With `url` it is for remote names that are URLs. Variables in its arguments: $SRC and $DST, $LFN, $PFN, $RFN, $PRTY, $RID, $TID, $HOST, \
                $INS, $OFLAG, $MDP and $NOTIFY. Others stop the start: all clients of a file share one copy, so opaque \
                data of a request has no values for it. Status 2 of a copy from mass \
-               storage means that there is no such file. `timeout` ends the program and all its processes. `noalloc` is not in force yet; \
-               partial files are always removed, and each copy is logged.",
+               storage means that there is no such file. `timeout` ends the program and all its processes. With `noalloc`, \
+               there is no file at $DST before, so the program has to create it; otherwise there is an empty one. Partial files are always removed, and each copy is logged.",
         )
-        .executes(|effective| effective.residency.has_copy_program() || effective.residency.has_migration_program())
+        .executes(|effective| effective.residency.has_copy_command_in() || effective.residency.has_migration_program())
         .example("in /usr/bin/stagein $SRC $DST"),
         Directive::new(&["frm.xfr.copymax"], UsageFrequency::Common, "{n | split in out}", copies_max)
             .default("2")
@@ -133,6 +132,7 @@ pub(super) const SECTION: Section = Section {
 /// Reads the options of `frm.xfr.copycmd`, which begin before the path of the program.
 fn copy_command(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let (mut is_in, mut is_out, mut is_url, mut timeout) = (false, false, false, None);
+    let mut creates_file = false;
     let mut token = arguments.need("copycmd command")?;
     while !token.text.starts_with('/') {
         match token.text.as_str() {
@@ -140,7 +140,7 @@ fn copy_command(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<
             "out" => is_out = true,
             "url" => is_url = true,
             "timeout" => timeout = Some(arguments.time("copycmd timeout", between(1, MONTH))?),
-            "noalloc" => option_not_yet(arguments, token, draft),
+            "noalloc" => creates_file = true,
             "rmerr" => part_without_effect(arguments, token, "a partial file is always removed", draft),
             "stats" => part_without_effect(arguments, token, "each copy is logged", draft),
             "mdp" | "xpd" => part_without_effect(arguments, token, "the program makes directories", draft),
@@ -149,7 +149,7 @@ fn copy_command(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<
         token = arguments.need("copycmd command")?;
     }
     let command = program(token, arguments, "copycmd")?;
-    let program = StageProgram { command, timeout };
+    let program = StageProgram { command, timeout, creates_file };
     let residency = &mut draft.effective.residency;
     if is_in || !is_out {
         let setting = if is_url { &mut residency.from_url } else { &mut residency.from_path };
@@ -270,6 +270,47 @@ pub(super) fn catalog(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> R
     Ok(())
 }
 
+/// Reads `oss.stagecmd`. A program that is started once and only reads requests (`|`) says nothing of its own about a file,
+/// so it is not in force; XRootD's agents in its place hand their requests to a queue, which this server has itself.
+pub(super) fn stage_command(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    let mut is_queued = false;
+    let mut token = arguments.need("stagecmd command")?;
+    loop {
+        match token.text.as_str() {
+            "sync" => {}
+            "async" => is_queued = true,
+            "creates" => option_not_yet(arguments, token, draft),
+            _ => break,
+        }
+        token = arguments.need("stagecmd command")?;
+    }
+    let Some(path) = token.text.strip_prefix('|') else {
+        if is_queued {
+            option_not_yet(arguments, token, draft);
+            while arguments.next().is_some() {}
+            return Ok(());
+        }
+        let program = program(token, arguments, "stagecmd")?;
+        draft.effective.residency.stage_program.set(Some(program), arguments.origin());
+        return Ok(());
+    };
+    let path = if path.is_empty() { arguments.need("stagecmd command")?.text.as_str() } else { path };
+    if path.rsplit('/').next().is_some_and(|name| name.starts_with("frm_")) {
+        part_without_effect(arguments, token, "this server queues the requests itself", draft);
+    } else {
+        option_not_yet(arguments, token, draft);
+    }
+    while arguments.next().is_some() {}
+    Ok(())
+}
+
+fn is_number(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_digit())
+}
+
 /// Reads `oss.xfr`.
 pub(super) fn limits(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut token = arguments.need("xfr option")?;
@@ -288,15 +329,15 @@ pub(super) fn limits(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Re
                 arguments.path("xfr fdir")?;
                 part_without_effect(arguments, token, "failures are kept in the queue", draft);
             }
-            text if text.starts_with(|c: char| c.is_ascii_digit()) => {
-                let what = "threads, speed and overhead are those of oss.stagecmd, which is not in force yet";
-                draft.note(
-                    ProblemKind::NoEffect,
-                    token,
-                    format!("oss.xfr: '{text}' has no effect here"),
-                    what,
-                );
-                while arguments.next().is_some() {}
+            text if is_number(text) => {
+                let threads = values::count32(token, "xfr threads", 1, COPY_SLOTS_MAX)?;
+                draft.effective.residency.stage_threads.set(Some(threads), arguments.origin());
+                while arguments.peek().is_some_and(is_number)
+                    && let Some(token) = arguments.next()
+                {
+                    let why = "speed and overhead estimate times, which clients do not need";
+                    part_without_effect(arguments, token, why, draft);
+                }
             }
             _ => return Err(arguments.invalid(token, "xfr option")),
         }

@@ -16,6 +16,8 @@ pub struct StageProgram {
     pub command: CopyProgram,
     /// The time after which it is ended.
     pub timeout: Option<Duration>,
+    /// It creates the file itself (`noalloc`).
+    pub creates_file: bool,
 }
 
 /// `frm.xfr.copymax`: copies that run at once.
@@ -118,6 +120,10 @@ pub struct ResidencyConfig {
     pub from_path: Setting<Option<StageProgram>>,
     /// `frm.xfr.copycmd url`, for files whose remote name is a URL.
     pub from_url: Setting<Option<StageProgram>>,
+    /// `oss.stagecmd`: a program that stages files in place of those above. It gets both names behind its arguments.
+    pub stage_program: Setting<Option<CopyProgram>>,
+    /// `oss.xfr`: number of its processes at once, if that is there.
+    pub stage_threads: Setting<Option<u32>>,
     /// `frm.xfr.copycmd out`, for files whose remote name is a path.
     pub to_path: Setting<Option<StageProgram>>,
     /// `frm.xfr.copycmd out url`, for files whose remote name is a URL.
@@ -149,10 +155,16 @@ pub struct ResidencyConfig {
 }
 
 impl ResidencyConfig {
+    /// Reports whether there is a copy command that stages files.
+    #[must_use]
+    pub fn has_copy_command_in(&self) -> bool {
+        [&self.from_path, &self.from_url].iter().any(|program| program.is_some())
+    }
+
     /// Reports whether there is a program that stages files.
     #[must_use]
     pub fn has_copy_program(&self) -> bool {
-        self.from_path.value.is_some() || self.from_url.value.is_some()
+        self.has_copy_command_in() || self.stage_program.is_some()
     }
 
     /// Returns all rules for purges: that of all spaces, and those of single ones.
@@ -175,6 +187,8 @@ impl Default for ResidencyConfig {
             catalog_reads_lines: false,
             from_path: Setting::default_of(None),
             from_url: Setting::default_of(None),
+            stage_program: Setting::default_of(None),
+            stage_threads: Setting::default_of(None),
             to_path: Setting::default_of(None),
             to_url: Setting::default_of(None),
             migration_idle: Setting::default_of(Duration::from_secs(600)),

@@ -15,6 +15,9 @@ pub(super) fn show(values: &ResidencyConfig, lines: &mut EffectiveLines) {
     lines.add(Reload::Restart, "oss.remoteroot", &values.remote_root, Clone::clone);
     lines.add(Reload::Restart, "oss.rsscmd", &values.catalog, program);
     lines.restart("oss.xfr", &values.deny, |deny| format!("deny {}", time(deny)));
+    lines.add(Reload::Restart, "oss.xfr", &values.stage_threads, |threads| threads.map(|n| n.to_string()));
+    lines
+        .add(Reload::Restart, "oss.stagecmd", &values.stage_program, |program| program.as_ref().map(command));
     lines.add(Reload::Restart, "frm.xfr.copycmd", &values.from_path, |program| stage("in", program.as_ref()));
     lines.add(Reload::Restart, "frm.xfr.copycmd", &values.from_url, |program| {
         stage("in url", program.as_ref())
@@ -72,9 +75,10 @@ fn purge_rule(space: &str, rule: &PurgeRule) -> String {
 }
 
 fn stage(kind: &str, program: Option<&StageProgram>) -> Option<String> {
-    let StageProgram { command: program, timeout } = program?;
+    let StageProgram { command: program, timeout, creates_file } = program?;
+    let creates = if *creates_file { " noalloc" } else { "" };
     let timeout = timeout.map(|limit| format!(" timeout {}", time(&limit))).unwrap_or_default();
-    Some(format!("{kind}{timeout} {}", command(program)))
+    Some(format!("{kind}{creates}{timeout} {}", command(program)))
 }
 
 fn command(program: &CopyProgram) -> String {

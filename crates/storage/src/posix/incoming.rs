@@ -36,6 +36,10 @@ const MODE_INCOMING: u32 = 0o600;
 /// Hexadecimal digits of a temporary name.
 const NAME_DIGITS: usize = 32;
 
+/// The end of the name of a file that a program creates itself. It has neither mark nor lock: those of the temporary file
+/// beside it count.
+const CREATED_SUFFIX: &[u8] = b".created";
+
 /// Number of attempts to get the lock after the end of a program, and the time between them.
 const ENDING_TRIES: usize = 50;
 const ENDING_INTERVAL: Duration = Duration::from_millis(10);
@@ -148,6 +152,8 @@ impl PosixIncoming {
 
     /// Removes the temporary name, and the data behind it.
     fn remove(&self) -> io::Result<()> {
+        let (directory, name) = self.place();
+        remove_created(directory, name)?;
         if let Some(data) = &self.data {
             data.remove()?;
         }
@@ -179,6 +185,20 @@ pub(super) fn leads_to(parent: impl AsFd, name: &[u8], file: &OwnedFd) -> io::Re
     Ok((open.st_dev, open.st_ino) == (named.st_dev, named.st_ino))
 }
 
+/// Returns the name beside that of a temporary file at which a program creates the file itself.
+fn created_name(name: &[u8]) -> Vec<u8> {
+    [name, CREATED_SUFFIX].concat()
+}
+
+/// Removes what a program has created beside a temporary file. Only its owner may do that: the lock of the temporary file
+/// is that of both.
+pub(super) fn remove_created(directory: impl AsFd, name: &[u8]) -> io::Result<()> {
+    match rustix::fs::unlinkat(directory, created_name(name), AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
 /// Removes what an earlier try has left at a temporary name. `EBUSY` if its program still writes it, and `EEXIST` if it is
 /// something else.
 fn remove_earlier_try(parent: &OwnedFd, name: &[u8], spaces: Option<&Spaces>) -> io::Result<()> {
@@ -202,6 +222,7 @@ fn remove_earlier_try(parent: &OwnedFd, name: &[u8], spaces: Option<&Spaces>) ->
                 return Err(Errno::BUSY.into());
             }
             if leads_to(parent, name, &old)? {
+                remove_created(parent, name)?;
                 rustix::fs::unlinkat(parent, name, AtFlags::empty())?;
             }
         }
@@ -315,6 +336,7 @@ pub(super) fn remove_leftover(
     if !leads_to(directory, name, &locked)? {
         return Ok(Leftover::Gone);
     }
+    remove_created(directory, name)?;
     rustix::fs::unlinkat(directory, name, AtFlags::empty())?;
     Ok(Leftover::Removed)
 }
@@ -342,6 +364,36 @@ impl IncomingFile for PosixIncoming {
             Some(data) => Ok(data.path().to_owned()),
             None => Ok(directory_of(&self.parent)?.join(OsStr::from_bytes(&self.name))),
         }
+    }
+
+    fn vacant_path(&self) -> io::Result<PathBuf> {
+        let (directory, name) = self.place();
+        remove_created(directory, name)?;
+        let mut path = self.local_path()?.into_os_string();
+        path.push(OsStr::from_bytes(CREATED_SUFFIX));
+        Ok(path.into())
+    }
+
+    fn adopt(&mut self) -> io::Result<()> {
+        self.prove_alone()?;
+        let (directory, name) = self.place();
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | QUIET;
+        let created = match rustix::fs::openat(directory, created_name(name), flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(()),
+            other => other?,
+        };
+        if FileType::from_raw_mode(rustix::fs::fstat(&created)?.st_mode) != FileType::RegularFile {
+            return Err(Errno::NOTBLK.into());
+        }
+        let new = reopened(&created)?;
+        if !lock_file(new.as_fd())? {
+            return Err(Errno::BUSY.into());
+        }
+        // After a crash it has to be recognised under its new name.
+        mark(&new)?;
+        rustix::fs::renameat(directory, created_name(name), directory, name)?;
+        self.locked = new;
+        Ok(())
     }
 
     fn local_target(&self) -> io::Result<PathBuf> {

@@ -5,7 +5,7 @@
 
 use super::attribute::{self, AttributeBearer};
 use super::calls::QUIET;
-use super::incoming::{Leftover, is_marked, leads_to, lock_leftover, prepare, unmark};
+use super::incoming::{Leftover, is_marked, leads_to, lock_leftover, prepare, remove_created, unmark};
 use super::space::{NAME_ATTRIBUTE, Spaces};
 use super::stable;
 use crate::posix::partition::SpaceReservation;
@@ -150,6 +150,7 @@ pub(super) fn remove_linked_leftover(
         // A tool has given it its name back.
         unmark(&locked)?;
     } else {
+        remove_created(CWD, data.as_os_str().as_bytes())?;
         // One with a name was about to be purged, or to be published. Only the former is part of the usage, but a crash
         // in that moment of the latter is rare.
         Spaces::remove_data(&data, spaces.account_of(&data).filter(|_| own_name.is_some()));
