@@ -116,6 +116,24 @@ def test_a_renamed_file_is_migrated_under_its_new_name(tape, migrate, tmp_path):
     assert tape.content("d/b") == b"more"
 
 
+def test_a_file_on_tape_is_not_created_where_that_is_checked(tape, begin, tmp_path):
+    settings = (
+        f"oss.remoteroot {tape.files}\nfrm.xfr.copycmd out {tape.directory}/copy $SRC $DST\n"
+        f"oss.rsscmd {tape.directory}/status\nfrm.xfr.migr.idlehold 1h\n"
+    )
+    server = begin(peers.Linked(settings=settings, export="/ mig check"))
+    tape.put("d/file", b"on tape")
+    source = tmp_path / "source"
+    source.write_bytes(b"new")
+    xrdcp(source, server.url("/d/file")).fails(54, "[3018]")
+    assert not (server.tree / "d").exists()
+    xrdcp(source, server.url("/d/other")).ok()
+    xrdcp("--force", source, server.url("/d/file")).ok()
+    assert (server.tree / "d/file").read_bytes() == b"new"
+    # The client itself looks for files on disk before.
+    xrdcp(source, server.url("/d/other")).fails(50, "file exists")
+
+
 def test_an_administrator_migrates_a_file_at_once(tape, begin, tmp_path):
     settings = (
         f"oss.remoteroot {tape.files}\nfrm.xfr.copycmd out {tape.directory}/copy $SRC $DST\n"

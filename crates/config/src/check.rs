@@ -65,6 +65,7 @@ pub fn check(effective: &Effective, disk: &dyn Disk, strictness: Strictness) -> 
     check.spaces();
     check.staging();
     check.migration();
+    check.checking();
     check.purging();
     check.check_conflicts();
     check.copies();
@@ -275,6 +276,26 @@ impl DiskCheck<'_> {
             {
                 let what = format!("all.export {name} stage: the queue of transfers would be in /tmp/frm");
                 self.wrong(&export.origin, what, "a reboot loses it; set all.adminpath or frm.xfr.qcheck");
+            }
+        }
+    }
+
+    /// Exports that check need a program that knows the names in mass storage.
+    fn checking(&mut self) {
+        let effective = self.effective;
+        if effective.cluster.role.redirects() || *effective.proxy.enabled {
+            return;
+        }
+        for export in effective.storage.exports.iter().filter(|export| export.attributes.check) {
+            let name = &export.prefix;
+            if effective.residency.catalog.is_none() {
+                let what = format!(
+                    "all.export {name} check: there is no program that knows the files in mass storage"
+                );
+                self.wrong(&export.origin, what, "set oss.rsscmd, or remove check");
+            } else if !export.attributes.stage && !export.attributes.migrate {
+                let what = format!("all.export {name} check: its files are neither staged nor migrated");
+                self.warn(&export.origin, what, "nothing is checked; add stage or mig, or remove check");
             }
         }
     }

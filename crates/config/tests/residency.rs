@@ -40,9 +40,14 @@ fn copy_commands_are_kept_by_kind_and_their_variables_are_not_replaced() {
         timeout: Some(Duration::from_secs(7200)),
         creates_file: true,
     };
-    let far = StageProgram { command: program("/bin/far", &["$SRC", "$DST"]), timeout: None, creates_file: false };
+    let far =
+        StageProgram { command: program("/bin/far", &["$SRC", "$DST"]), timeout: None, creates_file: false };
     assert_eq!((&residency.from_path.value, &residency.from_url.value), (&Some(tape), &Some(far)));
-    let to_tape = StageProgram { command: program("/bin/totape", &["$SRC", "$DST"]), timeout: None, creates_file: false };
+    let to_tape = StageProgram {
+        command: program("/bin/totape", &["$SRC", "$DST"]),
+        timeout: None,
+        creates_file: false,
+    };
     assert_eq!((&residency.to_path.value, &residency.to_url.value), (&Some(to_tape), &None));
     let times = (residency.migration_idle.as_secs(), residency.migration_interval.as_secs());
     assert_eq!(times, (180, 1200));
@@ -278,6 +283,24 @@ fn an_export_that_stages_needs_a_program() {
     assert!(both.len() == 1 && both[0].contains("two programs stage files"), "{both:?}");
     let spaces = format!("{copy}oss.space public /disks\n");
     assert_eq!(reported(&format!("{spaces}all.export /store stage\n")), Vec::<String>::new());
+}
+
+#[test]
+fn an_export_that_checks_needs_a_catalog() {
+    let reported = |text: &str| {
+        let text = format!("all.adminpath /var/spool/xrootd\nfrm.xfr.copycmd /bin/tape $SRC $DST\n{text}");
+        let report = check(&loaded(&text).effective, &Directories, Strictness::Strict);
+        let texts = problems(&report).into_iter().map(|(_, text)| text);
+        texts.filter(|text| text.contains("check:")).collect::<Vec<_>>()
+    };
+    let without = reported("all.export /store stage check\n");
+    assert!(without.len() == 1 && without[0].contains("there is no program"), "{without:?}");
+    let catalog = "oss.rsscmd /bin/names\n";
+    let plain = reported(&format!("{catalog}all.export /store check\n"));
+    assert!(plain.len() == 1 && plain[0].contains("neither staged nor migrated"), "{plain:?}");
+    for option in ["stage", "mig"] {
+        assert_eq!(reported(&format!("{catalog}all.export /store {option} check\n")), Vec::<String>::new());
+    }
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub struct ExportConfig {
     pub lock: bool,
     /// Missing files are brought in from mass storage.
     pub stage: bool,
+    /// A file that exists in mass storage is not created.
+    pub check: bool,
     /// New and changed files are copied to mass storage.
     pub migrate: bool,
     /// Files with a copy in mass storage may be removed.
@@ -40,6 +42,7 @@ impl ExportConfig {
             force_read_only: false,
             lock: true,
             stage: false,
+            check: false,
             migrate: false,
             purge: false,
             access_interval: None,

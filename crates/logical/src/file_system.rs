@@ -332,6 +332,11 @@ impl Logical {
         self.exports.find(path, "Staging").is_ok_and(|export| export.stage)
     }
 
+    /// Reports whether a file at a path is created only if it does not exist in mass storage.
+    pub fn checks(&self, path: &LogicalPath) -> bool {
+        self.exports.find(path, "Creating").is_ok_and(|export| export.check && !export.is_read_only())
+    }
+
     /// Reports whether new and changed files at a path are copied to mass storage.
     pub fn migrates(&self, path: &LogicalPath) -> bool {
         self.exports.find(path, "Migrating").is_ok_and(|export| export.migrate)

@@ -47,6 +47,9 @@ impl FileSystem for StagedFiles {
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
         let services = &self.0;
         match operation {
+            Operation::Open(target, request) if request.new && services.checks(&target.path) => {
+                create(services, caller, target, request, reply)
+            }
             Operation::Open(target, request) if services.may_stage(&target.path, &request) => {
                 open(services, caller, target, request, reply)
             }
@@ -70,6 +73,10 @@ impl FileSystem for StagedFiles {
 impl StagedServices {
     fn may_stage(&self, path: &LogicalPath, request: &OpenRequest) -> bool {
         !request.new && !request.delete && *path == path.without_slash() && self.inner.stages(path)
+    }
+
+    fn checks(&self, path: &LogicalPath) -> bool {
+        self.stager.has_catalog() && self.inner.checks(path)
     }
 
     fn has_status(&self, path: &LogicalPath) -> bool {
@@ -170,6 +177,30 @@ fn fetch(
     let waits = caller.clone();
     services.stager.fetch(stage, Box::new(move || waits.is_disconnected()), Box::new(resume));
     Started::Pending
+}
+
+/// Creates a file that must not exist, neither on disk nor in mass storage.
+fn create(
+    services: &Arc<StagedServices>,
+    caller: &Arc<Caller>,
+    target: Target,
+    request: Box<OpenRequest>,
+    reply: &ReplyTo,
+) -> Started {
+    let (inside, client, answer) = (services.clone(), caller.clone(), reply.clone());
+    let work = move |obligation: vfs::DeferredReply| match inside
+        .stager
+        .remote_status(&target.path.without_slash())
+    {
+        Err(error) => obligation.send(Answer::Error(unable_to_stage("create", &target.path, error))),
+        Ok(Some(_)) => obligation.send(Answer::Error(errno::unable("create", &target.path, errno::EXISTS))),
+        Ok(None) if client.is_disconnected() => obligation.send(job::disconnected_answer()),
+        Ok(None) => match inside.inner.start(&client, Operation::Open(target, request), &answer) {
+            Started::Done(answer) => obligation.send(answer),
+            Started::Pending | Started::Later { .. } => obligation.release(),
+        },
+    };
+    job::spawn_reply(|job| services.pool.run(reply.owner(), job), reply, work)
 }
 
 fn unable_to_stage(verb: &str, path: &LogicalPath, error: Error) -> Error {

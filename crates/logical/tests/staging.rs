@@ -216,6 +216,28 @@ fn a_stat_of_a_file_in_mass_storage_has_the_flag_offline() {
     assert_eq!(client.call(Operation::Stat(target("/nolock/on-tape"))).refusal().0, ErrorKind::NotFound);
 }
 
+#[test]
+fn a_file_in_mass_storage_is_not_created_where_that_is_checked() {
+    let server = Server::with(|config| {
+        for export in config.exports.iter_mut().filter(|export| export.prefix == path("/data")) {
+            export.check = true;
+        }
+    });
+    server.memory.put("/data/here", b"12");
+    let remote = server.logical.backend().stat(&path("/data/here")).unwrap();
+    let tape = Arc::new(Tape { remote: Some(remote), ..Tape::default() });
+    let client = Client::new(StagedFiles::before(server.logical.clone(), tape), caller("ann", 1));
+    for name in ["/data/on-tape", "/data/here"] {
+        let (kind, text) = client.open(name, creating()).refusal();
+        assert_eq!(kind, ErrorKind::ItExists, "{name}: {text}");
+    }
+    assert!(server.logical.backend().stat(&path("/data/on-tape")).is_err());
+    client.open("/data/new", creating()).file();
+    // A client that replaces a file wants that, and other exports are not checked.
+    client.open("/data/on-tape", replacing()).file();
+    client.open("/nolock/on-tape", creating()).file();
+}
+
 /// The system refuses opens of a file for which another process has a lease, and those of one that is
 /// being purged.
 #[test]

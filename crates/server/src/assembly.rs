@@ -327,6 +327,7 @@ fn export(export: &config::Export, hold: Duration) -> Option<logical::config::Ex
         force_read_only: attributes.force_read_only,
         lock: attributes.lock,
         stage: attributes.stage,
+        check: attributes.check,
         migrate: attributes.migrate,
         purge: attributes.purge,
         access_interval: attributes.purge.then(|| access_interval(hold)),

@@ -117,14 +117,16 @@ pub(crate) fn staged_files(
     supervisor: &Supervisor,
 ) -> Result<(Arc<dyn FileSystem>, Option<ClaimedTransfers>), StartError> {
     let Some(plan) = TransferPlan::of(effective)? else { return Ok((logical.clone(), None)) };
-    let (stages, catalog) = (plan.stages, plan.catalog.clone());
+    let catalog = plan.catalog.clone();
+    let checks = effective.storage.exports.iter().any(|export| export.attributes.check) && catalog.is_some();
+    let is_in_front = plan.stages || checks;
     let claim = server_claim(effective, SharedWork::Transfers)?;
     let paths = Arc::new(Exports(Arc::downgrade(logical)));
     let events = Arc::new(FileEvents::new(logical, monitor));
     let parts = plan.into_parts(effective, logical.backend().clone(), (paths, events));
     let residency = Residency::start(parts, supervisor);
     let residency = Arc::new(residency.map_err(|error| StartError::Residency(error.to_string()))?);
-    if !stages {
+    if !is_in_front {
         return Ok((logical.clone(), Some((residency, claim))));
     }
     let stager = QueueStager { residency: residency.clone(), catalog };

@@ -68,7 +68,9 @@ pub static EXPORT_OPTIONS: &[OptionEntry] = &[
     option(&["nopurge"], "files are not purged (default)", |a| a.purge = false),
     option(&["mig", "migratable"], "files are migrated to mass storage", |a| a.migrate = true),
     option(&["nomig", "notmig", "notmigratable"], "files are not migrated (default)", |a| a.migrate = false),
-    later(&["check"], "mass storage is queried before a file is created", |a| a.check = true),
+    option(&["check"], "a file that exists in mass storage is not created, unless it replaces one", |a| {
+        a.check = true
+    }),
     option(&["nocheck"], "mass storage is not queried (default)", |a| a.check = false),
     later(&["dread"], "mass storage is queried for listings", |a| a.remote_directories = true),
     option(&["nodread"], "mass storage is not queried (default)", |a| a.remote_directories = false),
@@ -97,12 +99,12 @@ pub static EXPORT_OPTIONS: &[OptionEntry] = &[
         a.visibility = Visibility::GlobalReadOnly
     }),
     option(&["local"], "the path is not visible in the cluster", |a| a.visibility = Visibility::Local),
-    later(&["xattrs"], "migration data is kept in extended attributes", |a| a.xattrs = true),
+    option(&["xattrs"], "migration data is kept in extended attributes", |a| a.xattrs = true),
     option(&["noxattrs"], "migration data is not kept in extended attributes (default)", |a| {
         a.xattrs = false
     }),
     option(&["ficl"], "a `.fail` file makes staging fail immediately (default)", |a| a.fail_files = true),
-    later(&["noficl"], "a `.fail` file does not affect staging", |a| a.fail_files = false),
+    idle(&["noficl"], "a `.fail` file does not affect staging", |a| a.fail_files = false),
 ];
 
 /// An export to which later directives may add options.
