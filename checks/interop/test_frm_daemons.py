@@ -3,6 +3,7 @@ own, beside servers that start, end and crash."""
 
 import os
 import signal
+import socket
 import subprocess
 
 import pytest
@@ -96,6 +97,38 @@ def agent(daemon, server, *lines):
     return out.splitlines(), err
 
 
+def test_requests_are_notified_of_their_files(tape, site, daemon):  # noqa: F811
+    server = site()
+    tape.put("one", b"1")
+    pipe = server.work / "events"
+    os.mkfifo(pipe)
+    peers.give(pipe)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        receiver.settimeout(60)
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        to = f"udp://127.0.0.1:{receiver.getsockname()[1]}/text"
+        agent(daemon, server, f"+ ID1 {to} 0 w /one", f"+ ID2 {to} 0 wn /one", f"+ ID3 {to} 0 wq /none",
+              f"+ ID4 {to}\rfile://{pipe} 0 w /none", f"+ ID5 file:///{pipe} 0 ws /one")
+        xfrd = daemon("frm_xfrd", server).start()
+        found = {receiver.recv(1000) for _ in range(2)}
+        # Success is reported to those that want it, failure to all that are not quiet.
+        assert found == {b"ready ID2 text /one", b"unprep ID4 text /none"}
+        lines = set()
+        wait_until(lambda: lines.update(read_now(reader).splitlines()) or len(lines) == 2)
+        assert b"stage OK /one" in lines
+        assert any(line.startswith(b"stage ENOENT /none ") for line in lines), lines
+        os.close(reader)
+    assert xfrd.end() == 0, xfrd.output()
+
+
+def read_now(descriptor):
+    try:
+        return os.read(descriptor, 10_000)
+    except BlockingIOError:
+        return b""
+
+
 def test_files_that_are_staged_into_a_space_are_complete_for_the_real_tools(tape, site, daemon, small_disk):  # noqa: F811
     peers.give(small_disk)
     server = site(f"oss.space hot {small_disk}\noss.space hot assign /\n")
@@ -119,10 +152,10 @@ def test_requests_of_an_agent_are_executed_without_a_server(tape, site, daemon):
     server = site()
     for name in ("one", "two", "store/three"):
         tape.put(name, name.encode() * 1000)
-    out, err = agent(daemon, server, "+ ID1 - 1 w /one?x=y /two", "+u.1:2@h ID2 udp://localhost:9/x 9 wq /store/three",
+    out, err = agent(daemon, server, "+ ID1 - 1 w /one?x=y /two", "+u.1:2@h ID2 tcp://localhost:9/x 9 wq /store/three",
                      "? lfn prty rid tid", "+ ID3 - 0 w relative", "^ ID4 - 0 w /one", "+ ID5 - 0 w")
     assert out == ["/one 1 ID1 frm_xfragent ", "/two 1 ID1 frm_xfragent ", "/store/three 2 ID2 u.1:2@h ", ""]
-    for text in ("notifications (udp://localhost:9/x) are not sent", "relative is not an absolute path",
+    for text in ("notifications (tcp://localhost:9/x) are not sent", "relative is not an absolute path",
                  "/one is not on an export with mig", "ID5 has no path"):
         assert text in err, err
     # Only the acknowledged requests are there when the daemon starts.

@@ -30,6 +30,7 @@
 //! | `queue_list` | [`list_queue`]: the queue for administrators |
 //! | `queue_thread` | the thread of the queue |
 //! | `queue_agent`, `queue_wake` | [`QueueAgent`]: requests of other processes, and how they reach the thread |
+//! | `notification` | [`RequestNotice`]: messages about the ends of transfers |
 //! | `record_file`, `record_import` | queues of XRootD's daemon, and how a start takes them over |
 //! | `work_claim` | which process works: [`ServerClaim`], [`DaemonClaim`], [`PurgeTurn`] |
 //! | `waiting` | [`Waiter`]: clients that wait for files |
@@ -59,6 +60,7 @@ mod memory_store;
 mod migration;
 mod migration_search;
 mod network_file_system;
+mod notification;
 mod outlived;
 mod policy_program;
 mod ports;
@@ -97,6 +99,7 @@ pub use entry::{
 };
 pub use memory_store::MemoryStore;
 pub use migration_search::MigrationSchedule;
+pub use notification::RequestNotice;
 pub use outlived::QueueRun;
 pub use policy_program::PolicyProgram;
 pub use ports::{

@@ -1,6 +1,7 @@
 //! [`QueueAgent`]: adds requests to the durable queue beside the process that executes them, or without one.
 
 use crate::entry::{CopyFailure, RequestId};
+use crate::notification::RequestNotice;
 use crate::queue::{QueueLimits, Submission, TransferQueue};
 use crate::queue_thread::{AppliedCommand, Command, apply};
 use crate::queue_wake::wake;
@@ -27,11 +28,22 @@ impl QueueAgent {
     }
 
     /// Records requests, all or none of them. They are durable at the return. `Some` is the reason for which
-    /// they are refused.
-    pub fn submit(&mut self, submissions: Vec<Submission>) -> Result<Option<CopyFailure>, StoreError> {
-        let applied = self.apply(&Command::Submit(submissions, Box::new(|_| {})))?;
-        match applied {
-            AppliedCommand::Refused(failure) => Ok(Some(failure)),
+    /// they are refused. `notice` are the notifications that the request of all of them wants.
+    pub fn submit(
+        &mut self,
+        submissions: Vec<Submission>,
+        notice: Option<RequestNotice>,
+    ) -> Result<Option<CopyFailure>, StoreError> {
+        let request = submissions.first().and_then(|submission| submission.request.clone());
+        let notice = request.clone().zip(notice).map(|(request, notice)| Command::Notice(request, notice));
+        let submit = Command::Submit(submissions, Box::new(|_| {}));
+        // In this order, and in one transaction: the first file may come before the return.
+        let mut applied = self.apply_all(notice.iter().chain([&submit]))?;
+        match applied.pop().unwrap_or(AppliedCommand::Done) {
+            AppliedCommand::Refused(failure) => {
+                self.store.transaction(|store| store.forget_notices(request.as_ref()))?;
+                Ok(Some(failure))
+            }
             _ => {
                 self.wake();
                 Ok(None)
@@ -41,7 +53,7 @@ impl QueueAgent {
 
     /// Cancels a request. Copies that nobody else wants are ended by the process that executes them.
     pub fn cancel(&mut self, request: RequestId) -> Result<(), StoreError> {
-        self.apply(&Command::Cancel(request, Box::new(|_| {})))?;
+        self.apply_all([&Command::Cancel(request, Box::new(|_| {}))].into_iter())?;
         self.wake();
         Ok(())
     }
@@ -51,10 +63,15 @@ impl QueueAgent {
         wake(&self.directory);
     }
 
-    fn apply(&mut self, command: &Command) -> Result<AppliedCommand, StoreError> {
+    fn apply_all<'c>(
+        &mut self,
+        commands: impl Iterator<Item = &'c Command> + Clone,
+    ) -> Result<Vec<AppliedCommand>, StoreError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let (queue, mut ignored) = (&mut self.queue, Vec::new());
-        self.store.transaction(|store| apply(queue, store, command, now, &mut ignored))
+        self.store.transaction(|store| {
+            commands.map(|command| apply(queue, store, command, now, &mut ignored)).collect()
+        })
     }
 }
 
@@ -97,7 +114,7 @@ mod tests {
                     request: Some(RequestId(name.as_str().into())),
                     removes: false,
                 };
-                assert_eq!(agent.submit(vec![submission]).unwrap(), None);
+                assert_eq!(agent.submit(vec![submission], None).unwrap(), None);
             }
         };
         std::thread::scope(|scope| {

@@ -5,6 +5,7 @@ use crate::entry::{
 };
 use crate::migration::Migration;
 use crate::migration_search::{FAILED_MAX, MIGRATION_OWNER, QUEUED_MAX};
+use crate::notification::{NoticedEnd, Notifier, RequestNotice};
 use crate::outlived::QueueRun;
 use crate::ports::StopSignal;
 use crate::queue::{
@@ -40,6 +41,8 @@ pub(crate) enum Command {
     Submit(Vec<Submission>, StageReply<()>),
     /// As `Submit`, also if the transfer failed a short time ago.
     Retry(Submission, StageReply<()>),
+    /// Records the notifications of a request, before the request itself.
+    Notice(RequestId, RequestNotice),
     Cancel(RequestId, StageReply<()>),
     Query(RequestId, StageReply<RequestStatus>),
     /// Adds migrations that find a place and did not fail lately. The answer is the number of migrations
@@ -63,6 +66,7 @@ pub(crate) enum AppliedCommand {
     Query(RequestStatus),
     IsWanted(bool),
     Migrate(u64),
+    Ended(Option<NoticedEnd>),
 }
 
 impl Command {
@@ -77,7 +81,7 @@ impl Command {
             Self::IsWanted(_, reply) => drop(reply.send(true)),
             // The next search finds the files again.
             Self::Migrate(_, reply) => drop(reply.send(0)),
-            Self::Ended(..) | Self::Wake => {}
+            Self::Ended(..) | Self::Notice(..) | Self::Wake => {}
             Self::End(reply) => reply(),
         }
     }
@@ -122,6 +126,7 @@ pub(crate) struct QueueThread {
     looked: Instant,
     copies: BTreeMap<EntryKey, StopSignal>,
     run: QueueRun,
+    notifier: Notifier,
     /// Set when the server ends: to be called after the end of all copies.
     ending: Option<Vec<Box<dyn FnOnce() + Send>>>,
     /// The lock of the directory.
@@ -139,7 +144,10 @@ impl QueueThread {
     ) -> Result<Self, StoreError> {
         let time = QueueTime::new(clock);
         let deny = limits.deny;
-        store.transaction(|store| store.recover(time.now(), deny))?;
+        store.transaction(|store| {
+            store.recover(time.now(), deny)?;
+            store.forget_notices(None)
+        })?;
         Ok(Self {
             store,
             queue: TransferQueue::new(limits),
@@ -154,6 +162,7 @@ impl QueueThread {
             looked: Instant::now(),
             copies: BTreeMap::new(),
             run,
+            notifier: Notifier::start(),
             ending: None,
             _lock: lock,
         })
@@ -256,7 +265,13 @@ impl QueueThread {
                 // It fails if the search has ended.
                 reply.send(number).ok();
             }
-            (Command::Ended(key, _), _) => drop(self.copies.remove(&key)),
+            (Command::Ended(key, _), result) => {
+                self.copies.remove(&key);
+                if let AppliedCommand::Ended(Some(end)) = result {
+                    self.notifier.send(end);
+                }
+            }
+            (Command::Notice(..), _) => {}
             (Command::IsWanted(_, reply), result) => {
                 // It fails if nobody waits for the answer any more.
                 reply.send(matches!(result, AppliedCommand::IsWanted(true))).ok();
@@ -417,7 +432,9 @@ pub(crate) fn apply(
                     break;
                 }
             }
+            store.forget_notices(Some(request))?;
         }
+        Command::Notice(request, notice) => store.add_notice(request, notice)?,
         Command::Migrate(submissions, _) => {
             for submission in submissions {
                 // One that is refused is found again.
@@ -435,11 +452,36 @@ pub(crate) fn apply(
         Command::End(_) | Command::Wake => {}
         Command::Query(request, _) => return Ok(AppliedCommand::Query(status(store, request)?)),
         Command::Ended(key, outcome) => {
-            let finished = handled(queue.finish(store, key, outcome.clone(), now))?;
-            actions.push(finished.flatten().into_iter().collect());
+            let (finished, end) = end_copy(queue, store, (key, outcome), now)?;
+            actions.push(finished.into_iter().collect());
+            return Ok(AppliedCommand::Ended(end));
         }
     }
     Ok(AppliedCommand::Done)
+}
+
+/// Records the end of a copy. Returns what follows, and the requests that are notified.
+fn end_copy(
+    queue: &mut TransferQueue,
+    store: &mut SqliteStore,
+    (key, outcome): (&EntryKey, &CopyOutcome),
+    now: u64,
+) -> Result<(Option<QueueAction>, Option<NoticedEnd>), StoreError> {
+    let mut notices = store.notices_of_entry(key)?;
+    let finished = handled(queue.finish(store, key, outcome.clone(), now))?.flatten();
+    let end = match &finished {
+        Some(QueueAction::Finished(key, result)) if !notices.is_empty() => {
+            // Those that are still there wait for another try.
+            let waiting = store.notices_of_entry(key)?;
+            notices.retain(|notice| !waiting.contains(notice));
+            for (request, _) in &notices {
+                store.forget_notices(Some(request))?;
+            }
+            Some(NoticedEnd { notices, key: key.clone(), result: result.clone() })
+        }
+        _ => None,
+    };
+    Ok((finished, end))
 }
 
 /// Returns the result of a step of the queue; `None` if it concerned a copy that does not run, which

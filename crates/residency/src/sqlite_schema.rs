@@ -112,6 +112,11 @@ const FAILED_MIGRATIONS: &str =
 const IMPORTED_REQUESTS: &str =
     "CREATE TABLE IF NOT EXISTS imported_requests (request BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;";
 
+/// The notifications that requests want, also in databases of an earlier start.
+const NOTICES: &str =
+    "CREATE TABLE IF NOT EXISTS notices (request TEXT PRIMARY KEY, destinations TEXT NOT NULL,
+    success INTEGER NOT NULL, failure INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
+
 /// Sets the connection up, and creates or upgrades the tables. Returns their version. Another process may do
 /// the same at this moment.
 pub(crate) fn prepare(connection: &Connection) -> Result<i64, rusqlite::Error> {
@@ -134,7 +139,7 @@ pub(crate) fn prepare(connection: &Connection) -> Result<i64, rusqlite::Error> {
         }
     };
     connection.execute_batch(&format!(
-        "{changes} {FAILED_MIGRATIONS} {IMPORTED_REQUESTS} PRAGMA user_version = {VERSION}; COMMIT"
+        "{changes} {FAILED_MIGRATIONS} {IMPORTED_REQUESTS} {NOTICES} PRAGMA user_version = {VERSION}; COMMIT"
     ))?;
     version()
 }

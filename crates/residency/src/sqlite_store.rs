@@ -9,6 +9,7 @@ use crate::entry::{
     CopyFailure, EntryKey, EntryState, FailedFile, Priority, RequestId, TransferDirection, TransferEntry,
 };
 use crate::network_file_system::network_file_system;
+use crate::notification::RequestNotice;
 use crate::sqlite_rows::{COLUMNS, UnreadableRow, bounds, count, entry_of, key_of, seconds, state_columns};
 use crate::sqlite_schema::{VERSION, prepare};
 use crate::store::{EntryStore, OwnerTurn, QueuePlaces};
@@ -263,6 +264,46 @@ impl SqliteStore {
         }
         tracing::error!(number, why, "a row of the queue of transfers was set aside, in unreadable_entries");
         Ok(())
+    }
+
+    /// Records the notifications that a request wants.
+    pub(crate) fn add_notice(
+        &mut self,
+        request: &RequestId,
+        notice: &RequestNotice,
+    ) -> Result<(), StoreError> {
+        let RequestNotice { destinations, on_success, on_failure } = notice;
+        let sql =
+            "INSERT OR REPLACE INTO notices (request, destinations, success, failure) VALUES (?, ?, ?, ?)";
+        self.execute(sql, params![&*request.0, destinations, on_success, on_failure]).map(drop)
+    }
+
+    /// Returns the requests for an entry that want notifications.
+    pub(crate) fn notices_of_entry(
+        &mut self,
+        key: &EntryKey,
+    ) -> Result<Vec<(RequestId, RequestNotice)>, StoreError> {
+        let sql = "SELECT request, destinations, success, failure FROM requests JOIN notices USING (request)
+            WHERE direction = ? AND path = ?";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let found = statement.query_map(params![key.direction, key.path.as_bytes()], |row| {
+            let request: String = row.get(0)?;
+            let (destinations, on_success, on_failure) = (row.get(1)?, row.get(2)?, row.get(3)?);
+            Ok((RequestId(request.into()), RequestNotice { destinations, on_success, on_failure }))
+        })?;
+        Ok(found.collect::<Result<_, _>>()?)
+    }
+
+    /// Forgets the notifications of a request that has no entry any more, or of all such requests.
+    pub(crate) fn forget_notices(&mut self, request: Option<&RequestId>) -> Result<(), StoreError> {
+        const UNUSED: &str = "NOT EXISTS (SELECT 1 FROM requests WHERE requests.request = notices.request)";
+        match request {
+            Some(request) => {
+                let sql = format!("DELETE FROM notices WHERE request = ? AND {UNUSED}");
+                self.execute(&sql, params![&*request.0]).map(drop)
+            }
+            None => self.execute(&format!("DELETE FROM notices WHERE {UNUSED}"), &[]).map(drop),
+        }
     }
 
     fn execute(&mut self, sql: &str, values: &[&dyn ToSql]) -> Result<usize, StoreError> {

@@ -15,7 +15,8 @@ use crate::residency::queue_limits;
 use base::LogicalPath;
 use config::Effective;
 use residency::{
-    EntryKey, Priority, QueueAgent, RequestId, ResidencyPaths as _, Submission, TransferDirection, source_of,
+    EntryKey, Priority, QueueAgent, RequestId, RequestNotice, ResidencyPaths as _, Submission,
+    TransferDirection, source_of,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -50,6 +51,7 @@ struct AgentRequest<'l> {
     id: &'l str,
     notify: &'l str,
     priority: Priority,
+    mode: &'l str,
     paths: Vec<&'l [u8]>,
 }
 
@@ -110,16 +112,17 @@ impl TransferAgent {
         };
         let submissions: Result<Vec<_>, String> = request.paths.iter().map(submission).collect();
         let refused = |reason: String| format!("request {} is refused: {reason}", request.id);
-        match self.agent.submit(submissions.map_err(refused)?) {
+        let submissions = submissions.map_err(refused)?;
+        match self.agent.submit(submissions, notice_of(&request)) {
             Ok(None) => {}
             Ok(Some(failure)) => return Err(refused(failure.to_string())),
             Err(error) => return Err(refused(error.to_string())),
         }
-        if request.notify != "-" {
-            output.complain(&format!(
-                "request {}: notifications ({}) are not sent",
-                request.id, request.notify
-            ));
+        let is_known = |to: &str| to.is_empty() || to.starts_with("file:///") || to.starts_with("udp://");
+        if request.notify != "-"
+            && let Some(other) = request.notify.split('\r').find(|to| !is_known(to))
+        {
+            output.complain(&format!("request {}: notifications ({other}) are not sent", request.id));
         }
         Ok(())
     }
@@ -171,6 +174,16 @@ impl TransferAgent {
     }
 }
 
+/// Returns the notifications of a request. Failures are reported unless its mode is quiet, and files that have come only if
+/// it wants that.
+fn notice_of(request: &AgentRequest<'_>) -> Option<RequestNotice> {
+    (request.notify != "-").then(|| RequestNotice {
+        destinations: request.notify.to_owned(),
+        on_success: request.mode.contains(['n', 's']),
+        on_failure: !request.mode.contains('q'),
+    })
+}
+
 /// Returns the words of a line that must be text.
 fn words(rest: &[u8]) -> Result<impl Iterator<Item = &str>, String> {
     let text = std::str::from_utf8(rest).map_err(|_| "the line is not UTF-8 text".to_owned())?;
@@ -186,7 +199,7 @@ fn parse(direction: TransferDirection, rest: &[u8]) -> Result<AgentRequest<'_>, 
     };
     let client = text("client")?;
     let (id, notify, priority) = (text("request id")?, text("notification")?, text("priority")?);
-    text("mode")?;
+    let mode = text("mode")?;
     if id.is_empty() || id.len() > NAME_BYTES_MAX || client.len() > NAME_BYTES_MAX {
         return Err("the request id or the client is empty or too long".to_owned());
     }
@@ -198,7 +211,7 @@ fn parse(direction: TransferDirection, rest: &[u8]) -> Result<AgentRequest<'_>, 
     }
     let client = if client.is_empty() { CLIENT } else { client };
     let priority = Priority::new(u8::try_from(number.clamp(0, 2)).unwrap_or_default());
-    Ok(AgentRequest { direction, client, id, notify, priority, paths })
+    Ok(AgentRequest { direction, client, id, notify, priority, mode, paths })
 }
 
 #[cfg(test)]
