@@ -46,6 +46,11 @@ pub trait HeldFile: Send {
     fn has_name(&self) -> io::Result<bool>;
     /// Returns the local path at which the file was opened, for a program that reads it.
     fn local_path(&self) -> io::Result<PathBuf>;
+    /// Returns the local path of the file itself, which is not a link: that of the data of a file in a space. `ESTALE` if
+    /// the path by which the file was opened leads to another file.
+    fn data_path(&self) -> io::Result<PathBuf> {
+        self.local_path()
+    }
     /// Reads content at an offset, and returns the number of bytes; 0 at the end. The access time stays as it is if the
     /// file belongs to the user of the server.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {

@@ -49,10 +49,11 @@ pub trait IncomingFile: Send {
     fn set_modified(&self, seconds: i64) -> io::Result<()>;
     /// Sets an extended attribute by its full local name.
     fn set_attribute(&self, name: &str, value: &[u8]) -> io::Result<()>;
-    /// Syncs the file, gives it its name, and syncs the directory. `EEXIST` if the name exists, and
-    /// `EBUSY` if a program is left that inherited the lock.
+    /// Syncs the file, gives it its name, and syncs the directory. `EEXIST` if the name exists, `ESTALE` if the file was
+    /// written or replaced since the last [`Self::stat`], and `EBUSY` if a program is left that inherited the lock. An
+    /// error means that it has no name. Later failures are logged.
     fn publish(&mut self) -> io::Result<()>;
-    /// Removes the temporary file. `EBUSY` if a program is left that inherited the lock.
+    /// Removes the temporary file, unless it has got its name. `EBUSY` if a program is left that inherited the lock.
     fn discard(self: Box<Self>) -> io::Result<()>;
 }
 

@@ -22,7 +22,7 @@ pub struct Leftovers {
 pub trait TransferStorage: Send + Sync {
     /// Creates a temporary file that gets the name `path` when it is complete, with this mode. A known size decides where
     /// there is room for it. `EBUSY` if the program of an earlier try still writes it, `EEXIST` if it is not a file of this
-    /// backend.
+    /// backend, and `ENOLINK` if the path is a link that leads to nothing.
     fn receive(
         &self,
         path: &LogicalPath,

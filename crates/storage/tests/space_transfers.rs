@@ -110,6 +110,24 @@ fn a_staged_file_lies_in_its_space_and_appears_whole() {
     assert_eq!(leftovers(&backend, "/d"), Leftovers::default());
 }
 
+/// Programs that keep links would copy the name otherwise.
+#[test]
+fn a_held_file_of_a_space_has_the_path_of_its_data() {
+    let site = Site::new();
+    let backend = site.posix();
+    staged(&backend, "/d/f");
+    staged(&backend, "/inplace/f");
+    let hold = |name: &str| backend.transfers().unwrap().hold(&path(name)).unwrap();
+    let held = hold("/d/f");
+    assert_eq!(held.data_path().unwrap(), fs::read_link(site.at("/d/f")).unwrap());
+    assert_eq!(held.local_path().unwrap(), site.at("/d").canonicalize().unwrap().join("f"));
+    let plain = hold("/inplace/f");
+    assert_eq!(plain.data_path().unwrap(), plain.local_path().unwrap());
+    staged(&backend, "/new");
+    backend.rename(&path("/new"), &path("/d/f"), None).unwrap();
+    assert_eq!(errno(held.data_path()), libc::ESTALE);
+}
+
 #[test]
 fn a_name_that_exists_is_not_replaced_and_a_failed_copy_leaves_nothing() {
     let site = Site::new();
@@ -135,6 +153,157 @@ fn a_program_may_replace_the_data_file() {
     assert_eq!(fs::read(site.at("/f")).unwrap(), b"replaced");
     assert!(backend.attribute(&path("/f"), NAME_ATTRIBUTE).unwrap().is_some());
     assert_eq!(site.data(), [1, 0]);
+}
+
+/// An error behind the rename leads to a discard of a file that clients have.
+#[test]
+fn a_file_that_has_its_name_is_not_discarded() {
+    let site = Site::new();
+    let backend = site.posix();
+    for name in ["/d/f", "/inplace/f"] {
+        let mut file = receive(&backend, name).unwrap();
+        fs::write(file.local_path().unwrap(), "content").unwrap();
+        file.publish().unwrap();
+        fs::write(site.at(name), "of a client").unwrap();
+        file.discard().unwrap();
+        assert_eq!(fs::read(site.at(name)).unwrap(), b"of a client", "{name}");
+        assert_eq!(backend.stat(&path(name)).unwrap().mode & 0o7777, 0o644, "{name}");
+    }
+    // A tool for repairs has found the data by its attribute, and has made the link.
+    let mut file = receive(&backend, "/d/g").unwrap();
+    fs::write(file.local_path().unwrap(), "content").unwrap();
+    symlink(file.local_path().unwrap(), site.at("/d/g")).unwrap();
+    assert_eq!(errno(file.publish()), libc::EEXIST);
+    file.discard().unwrap();
+    assert_eq!(fs::read(site.at("/d/g")).unwrap(), b"content");
+    assert_eq!(backend.attribute(&path("/d/g"), "user.scalla.incoming").unwrap(), None);
+    assert_eq!(fs::read_dir(site.at("/d")).unwrap().count(), 2);
+}
+
+#[test]
+fn a_temporary_name_that_leads_to_other_data_by_now_is_left_alone() {
+    let site = Site::new();
+    let backend = site.posix();
+    staged(&backend, "/other");
+    let file = receive(&backend, "/d/f").unwrap();
+    let temporary = fs::read_dir(site.at("/d")).unwrap().next().unwrap().unwrap().path();
+    fs::remove_file(&temporary).unwrap();
+    symlink(fs::read_link(site.at("/other")).unwrap(), &temporary).unwrap();
+    assert_eq!(errno(file.discard()), libc::ESTALE);
+    assert!(fs::symlink_metadata(&temporary).is_ok());
+    assert_eq!(fs::read(site.at("/other")).unwrap(), b"content");
+}
+
+/// Its partition may be lost or not mounted. A copy could not get the name.
+#[test]
+fn a_name_that_leads_to_nothing_is_not_staged() {
+    let site = Site::new();
+    let backend = site.posix();
+    staged(&backend, "/d/f");
+    fs::remove_file(fs::read_link(site.at("/d/f")).unwrap()).unwrap();
+    assert_eq!(errno(receive(&backend, "/d/f")), libc::ENOLINK);
+    assert_eq!((site.data(), fs::read_dir(site.at("/d")).unwrap().count()), ([0, 0], 1));
+}
+
+#[test]
+fn a_leftover_on_a_disk_that_is_not_mounted_stays() {
+    let site = Site::new();
+    let backend = site.posix();
+    drop(receive(&backend, "/d/f").unwrap());
+    let (space, away) = (site.public.path().join("public"), site.public.path().join("away"));
+    fs::rename(&space, &away).unwrap();
+    assert_eq!(leftovers(&backend, "/d"), Leftovers { unknown: 1, ..Leftovers::default() });
+    assert_eq!(errno(receive(&backend, "/d/f")), libc::EEXIST);
+    fs::rename(&away, &space).unwrap();
+    assert_eq!(leftovers(&backend, "/d"), Leftovers { removed: 1, ..Leftovers::default() });
+    assert_eq!((site.data(), fs::read_dir(site.at("/d")).unwrap().count()), ([0, 0], 0));
+}
+
+/// Sets whether entries of a directory can be removed, and reports whether that is possible here.
+fn set_fixed(directory: &Path, is_fixed: bool) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        let mode = if is_fixed { 0o555 } else { 0o755 };
+        return fs::set_permissions(directory, fs::Permissions::from_mode(mode)).is_ok();
+    }
+    let flags = if is_fixed { rustix::fs::IFlags::IMMUTABLE } else { rustix::fs::IFlags::empty() };
+    fs::File::open(directory).is_ok_and(|open| rustix::fs::ioctl_setflags(open, flags).is_ok())
+}
+
+/// A directory whose entries cannot be removed until its end, also that of a failed test.
+struct Fixed<'a>(&'a Path);
+
+impl Drop for Fixed<'_> {
+    fn drop(&mut self) {
+        set_fixed(self.0, false);
+    }
+}
+
+#[test]
+fn a_file_whose_data_cannot_be_removed_keeps_its_name() {
+    let site = Site::new();
+    let backend = site.posix();
+    staged(&backend, "/assigned/f");
+    let data = fs::read_link(site.at("/assigned/f")).unwrap();
+    let above = data.parent().unwrap();
+    let unused = claim(&backend, "/assigned/f").unwrap();
+    if !set_fixed(above, true) {
+        // Root can remove everything on a file system without such flags.
+        return;
+    }
+    let fixed = Fixed(above);
+    let removed = unused.remove();
+    let hidden = site.at("/assigned").join(format!(".scalla-incoming-{}", "a".repeat(32)));
+    let content = fs::read(site.at("/assigned/f"));
+    let mark = backend.attribute(&path("/assigned/f"), "user.scalla.incoming");
+    // A leftover of a removal stays as well.
+    backend.set_attribute(&path("/assigned/f"), "user.scalla.incoming", b"1", false).unwrap();
+    fs::rename(site.at("/assigned/f"), &hidden).unwrap();
+    let left = leftovers(&backend, "/assigned");
+    let has_link = fs::symlink_metadata(&hidden).is_ok();
+    drop(fixed);
+    assert!(matches!(errno(removed), libc::EPERM | libc::EACCES));
+    assert_eq!((content.unwrap(), mark.unwrap()), (b"content".to_vec(), None));
+    assert_eq!((left, has_link), (Leftovers { unknown: 1, ..Leftovers::default() }, true));
+    assert_eq!(leftovers(&backend, "/assigned"), Leftovers { removed: 1, ..Leftovers::default() });
+}
+
+#[test]
+fn a_program_may_not_give_a_second_name_of_another_file() {
+    let site = Site::new();
+    let backend = site.posix();
+    for name in ["/d/f", "/inplace/f"] {
+        let mut file = receive(&backend, name).unwrap();
+        let vacant = file.vacant_path().unwrap();
+        let original = vacant.with_file_name("original");
+        fs::write(&original, "original").unwrap();
+        fs::set_permissions(&original, fs::Permissions::from_mode(0o640)).unwrap();
+        fs::hard_link(&original, &vacant).unwrap();
+        assert_eq!(errno(file.adopt()), libc::EMLINK, "{name}");
+        file.discard().unwrap();
+        assert_eq!(fs::metadata(&original).unwrap().permissions().mode() & 0o7777, 0o640, "{name}");
+        fs::remove_file(&original).unwrap();
+    }
+}
+
+#[test]
+fn a_file_gets_its_name_as_it_was_examined() {
+    let site = Site::new();
+    let backend = site.posix();
+    for name in ["/d/f", "/inplace/f"] {
+        for is_replaced in [false, true] {
+            let mut file = receive(&backend, name).unwrap();
+            let place = file.local_path().unwrap();
+            fs::write(&place, "content").unwrap();
+            file.set_modified(1000).unwrap();
+            file.stat().unwrap();
+            let target = if is_replaced { place.with_extension("new") } else { place.clone() };
+            fs::write(&target, "CONTENT").unwrap();
+            fs::rename(&target, &place).unwrap();
+            assert_eq!(errno(file.publish()), libc::ESTALE, "{name} {is_replaced}");
+            file.discard().unwrap();
+            assert!(fs::symlink_metadata(site.at(name)).is_err());
+        }
+    }
 }
 
 /// A power failure or a kill ends the process at any of these points.

@@ -2,13 +2,13 @@
 
 use super::attribute::{self, AttributeBearer};
 use super::calls::{QUIET, metadata};
-use super::incoming::is_same_file;
+use super::incoming::{is_same_file, leads_to};
 use super::opening::{OngoingRemovals, look_up, open_named};
 use super::space::Spaces;
 use super::tree::{ConfinedTree, ParentDirectory, directory_of};
 use crate::{FileVersion, HeldFile, Metadata};
 use base::LogicalPath;
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io;
@@ -149,6 +149,15 @@ impl HeldFile for PosixHeldFile {
             ParentDirectory::Below(fd) => fd,
         };
         Ok(directory_of(&parent)?.join(OsStr::from_bytes(name)))
+    }
+
+    fn data_path(&self) -> io::Result<PathBuf> {
+        let (parent, name) = self.tree.parent(&self.stored)?;
+        match self.spaces.as_ref().and_then(|spaces| spaces.data_behind((&parent, name))) {
+            None => self.local_path(),
+            Some(data) if leads_to(CWD, data.as_os_str().as_bytes(), &self.file)? => Ok(data),
+            Some(_) => Err(Errno::STALE.into()),
+        }
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {

@@ -60,6 +60,17 @@ pub(super) struct PosixIncoming {
     /// The locked file.
     locked: OwnedFd,
     mode: u32,
+    /// It has its name, so nothing of it is removed any more.
+    is_published: bool,
+    /// The version that was returned last.
+    examined: Option<FileContent>,
+}
+
+/// Device, inode, size and modification time of a file.
+type FileContent = (u64, u64, u64, i64, u32);
+
+fn version_of(file: &Metadata) -> FileContent {
+    (file.device, file.inode, file.size, file.modified, file.modified_nanoseconds)
 }
 
 /// Reports whether a name has the form of [`temporary_name`].
@@ -92,6 +103,9 @@ impl PosixIncoming {
             ParentDirectory::Below(fd) => fd,
         };
         let temporary = temporary_name(name);
+        if is_dangling(&parent, name)? {
+            return Err(Errno::NOLINK.into());
+        }
         for _ in 0..TRIES {
             remove_earlier_try(&parent, &temporary, spaces)?;
             let created = match &wish {
@@ -102,7 +116,17 @@ impl PosixIncoming {
             let Some((locked, data)) = created else { continue };
             stable::sync_directory(&parent)?;
             let (tree, stored) = (tree.clone(), stored.clone());
-            return Ok(Self { data, tree, stored, parent, name: temporary, locked, mode });
+            return Ok(Self {
+                data,
+                tree,
+                stored,
+                parent,
+                name: temporary,
+                locked,
+                mode,
+                is_published: false,
+                examined: None,
+            });
         }
         Err(Errno::AGAIN.into())
     }
@@ -147,18 +171,65 @@ impl PosixIncoming {
                 rustix::fs::symlinkat(data.path(), &self.parent, name)?;
             }
         }
-        Ok(rustix::fs::unlinkat(&self.parent, &*self.name, AtFlags::empty())?)
+        // The file has its name, so this is no failure of it.
+        if let Err(error) = rustix::fs::unlinkat(&self.parent, &*self.name, AtFlags::empty()) {
+            let path = self.stored.shown();
+            tracing::warn!(%path, %error, "cannot remove the temporary name of a file that is complete");
+        }
+        Ok(())
     }
 
-    /// Removes the temporary name, and the data behind it.
-    fn remove(&self) -> io::Result<()> {
-        let (directory, name) = self.place();
-        remove_created(directory, name)?;
-        if let Some(data) = &self.data {
-            data.remove()?;
+    /// Completes a file that has its name by now. Clients may have written it, so a failure is logged and undoes nothing:
+    /// the worst that a power failure can take is the name, and the file is staged again.
+    fn complete(&self) {
+        let path = self.stored.shown();
+        if let Some(Err(error)) = self.data.as_ref().map(|data| data.account(&self.locked)) {
+            tracing::warn!(%path, %error, "cannot account for a file that has come: frm_admin audit usage mends it");
         }
-        Ok(rustix::fs::unlinkat(&self.parent, &*self.name, AtFlags::empty())?)
+        if let Err(error) = stable::sync_directory(&self.parent) {
+            tracing::warn!(%path, %error, "cannot sync the name of a file that has come");
+            return;
+        }
+        // Only now, so that after a crash a file at the temporary name is recognised. At its final
+        // name the attribute has no meaning.
+        match unmark(&self.locked) {
+            Err(error) if error.raw_os_error() != Some(Errno::NODATA.raw_os_error()) => {
+                tracing::warn!(%path, %error, "cannot remove the attribute of a temporary file from one that has come");
+            }
+            _ => {}
+        }
     }
+
+    /// Removes the temporary name, and the data behind it. Data to which the name of the file leads stays, because
+    /// somebody else has given it the name.
+    fn remove(&self) -> io::Result<()> {
+        let Some(data) = &self.data else {
+            remove_created(&self.parent, &self.name)?;
+            return Ok(rustix::fs::unlinkat(&self.parent, &*self.name, AtFlags::empty())?);
+        };
+        let (directory, name) = data.place();
+        remove_created(directory, name)?;
+        if self.stored.file_name().is_some_and(|name| data.is_behind(&self.parent, name)) {
+            unmark(&self.locked)?;
+        } else if data.is_behind(&self.parent, &self.name) {
+            data.remove()?;
+        } else {
+            // It has another name, or a start has removed both.
+            return Err(Errno::STALE.into());
+        }
+        data.remove_link(&self.parent, &self.name)
+    }
+}
+
+/// Reports whether a name is a link that leads to nothing.
+fn is_dangling(parent: &OwnedFd, name: &[u8]) -> io::Result<bool> {
+    match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => return Ok(false),
+        Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::Symlink => return Ok(false),
+        other => other?,
+    };
+    let behind = rustix::fs::statat(parent, name, AtFlags::empty());
+    Ok(matches!(behind, Err(Errno::NOENT | Errno::NOTDIR)))
 }
 
 /// Opens a file again for reading and writing, whatever mode a program has given it.
@@ -183,6 +254,16 @@ pub(super) fn leads_to(parent: impl AsFd, name: &[u8], file: &OwnedFd) -> io::Re
         },
     );
     Ok((open.st_dev, open.st_ino) == (named.st_dev, named.st_ino))
+}
+
+/// Checks that what a program has created is a regular file with one name. With another name (`ln`), it would be that of
+/// a file which somebody else changes.
+fn check_own_file(file: &OwnedFd) -> io::Result<()> {
+    let status = rustix::fs::fstat(file)?;
+    if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+        return Err(Errno::NOTBLK.into());
+    }
+    if status.st_nlink == 1 { Ok(()) } else { Err(Errno::MLINK.into()) }
 }
 
 /// Returns the name beside that of a temporary file at which a program creates the file itself.
@@ -382,9 +463,7 @@ impl IncomingFile for PosixIncoming {
             Err(Errno::NOENT) => return Ok(()),
             other => other?,
         };
-        if FileType::from_raw_mode(rustix::fs::fstat(&created)?.st_mode) != FileType::RegularFile {
-            return Err(Errno::NOTBLK.into());
-        }
+        check_own_file(&created)?;
         let new = reopened(&created)?;
         if !lock_file(new.as_fd())? {
             return Err(Errno::BUSY.into());
@@ -412,9 +491,7 @@ impl IncomingFile for PosixIncoming {
         let (directory, name) = self.place();
         let named = rustix::fs::openat(directory, name, flags, Mode::empty())?;
         if !is_same_file(&named, &self.locked)? {
-            if FileType::from_raw_mode(rustix::fs::fstat(&named)?.st_mode) != FileType::RegularFile {
-                return Err(Errno::NOTBLK.into());
-            }
+            check_own_file(&named)?;
             let new = reopened(&named)?;
             if !lock_file(new.as_fd())? {
                 return Err(Errno::BUSY.into());
@@ -424,7 +501,11 @@ impl IncomingFile for PosixIncoming {
         }
         let status = rustix::fs::fstat(&self.locked)?;
         match status.st_mode & libc::S_IFMT {
-            libc::S_IFREG => Ok(metadata(&status)),
+            libc::S_IFREG => {
+                let found = metadata(&status);
+                self.examined = Some(version_of(&found));
+                Ok(found)
+            }
             _ => Err(Errno::NOTBLK.into()),
         }
     }
@@ -446,7 +527,12 @@ impl IncomingFile for PosixIncoming {
     }
 
     fn publish(&mut self) -> io::Result<()> {
-        self.stat()?;
+        let examined = self.examined.take();
+        let found = self.stat()?;
+        // What was examined is what gets the name.
+        if examined.is_some_and(|examined| examined != version_of(&found)) {
+            return Err(Errno::STALE.into());
+        }
         exact_mode(&self.locked, self.mode)?;
         // Whoever waits for the file accesses it now.
         let accessed = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
@@ -470,19 +556,15 @@ impl IncomingFile for PosixIncoming {
             Err(Errno::INVAL | Errno::NOSYS) => self.link(name)?,
             other => other?,
         }
-        if let Some(data) = &self.data {
-            data.account(&self.locked)?;
-        }
-        stable::sync_directory(&self.parent)?;
-        // Only now, so that after a crash a file at the temporary name is recognised. At its final
-        // name the attribute has no meaning.
-        match unmark(&self.locked) {
-            Err(error) if error.raw_os_error() == Some(Errno::NODATA.raw_os_error()) => Ok(()),
-            other => other,
-        }
+        self.is_published = true;
+        self.complete();
+        Ok(())
     }
 
     fn discard(mut self: Box<Self>) -> io::Result<()> {
+        if self.is_published {
+            return Ok(());
+        }
         self.prove_alone()?;
         match self.remove() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -13,10 +13,10 @@ use base::LogicalPath;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The mode of data until it gets its name.
 const MODE: u32 = 0o600;
@@ -86,6 +86,16 @@ impl IncomingData {
         }
     }
 
+    /// Reports whether a name in a directory leads to the data.
+    pub(super) fn is_behind(&self, directory: &OwnedFd, name: &[u8]) -> bool {
+        self.spaces.data_at(directory, name).as_ref() == Some(&self.path)
+    }
+
+    /// Removes the link with the temporary name.
+    pub(super) fn remove_link(&self, directory: &OwnedFd, name: &[u8]) -> io::Result<()> {
+        remove_link(&self.spaces, &self.path, directory, name)
+    }
+
     /// Records the name that the data is about to get.
     pub(super) fn set_name(&self, file: &OwnedFd, stored: &LogicalPath) {
         self.spaces.set_name(file, stored);
@@ -93,7 +103,7 @@ impl IncomingData {
 
     /// Makes the entry of the data file durable. `ESTALE` if the link leads elsewhere by now.
     pub(super) fn sync_entry(&self, parent: &OwnedFd, temporary: &[u8]) -> io::Result<()> {
-        if self.spaces.data_at(parent, temporary).as_ref() != Some(&self.path) {
+        if !self.is_behind(parent, temporary) {
             return Err(Errno::STALE.into());
         }
         stable::sync_directory(&self.directory)
@@ -114,6 +124,21 @@ fn directory_above(data: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(above, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
+/// Removes a link at a temporary name if it leads to this data. A missing one, or another one, is no error: somebody else
+/// has removed it, and the name may be that of a new file.
+pub(super) fn remove_link(spaces: &Spaces, data: &Path, directory: impl AsFd, name: &[u8]) -> io::Result<()> {
+    /// Between the look at a link and its removal, nobody else removes it and creates another one.
+    static REMOVALS: Mutex<()> = Mutex::new(());
+    let _turn = REMOVALS.lock().unwrap_or_else(PoisonError::into_inner);
+    if spaces.data_at(&directory, name).as_deref() != Some(data) {
+        return Ok(());
+    }
+    match rustix::fs::unlinkat(&directory, name, AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
 /// Removes the link at a temporary name and its data, if the data has the mark of temporary files and nobody has locked
 /// it.
 pub(super) fn remove_linked_leftover(
@@ -127,9 +152,10 @@ pub(super) fn remove_linked_leftover(
     };
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | QUIET;
     let file = match rustix::fs::open(&data, flags, Mode::empty()) {
-        // A crash came between the removals of both.
+        // A crash came between the removals of both. On a disk that is not mounted, nothing is missing.
+        Err(Errno::NOENT) if !spaces.has_directory_of(&data) => return Ok(Leftover::Unknown),
         Err(Errno::NOENT) => {
-            rustix::fs::unlinkat(directory, name, AtFlags::empty())?;
+            remove_link(spaces, &data, directory, name)?;
             return Ok(Leftover::Removed);
         }
         // It is being purged.
@@ -153,9 +179,14 @@ pub(super) fn remove_linked_leftover(
         remove_created(CWD, data.as_os_str().as_bytes())?;
         // One with a name was about to be purged, or to be published. Only the former is part of the usage, but a crash
         // in that moment of the latter is rare.
-        Spaces::remove_data(&data, spaces.account_of(&data).filter(|_| own_name.is_some()));
+        // As long as it stays, so does the link that leads to it.
+        let account = spaces.account_of(&data).filter(|_| own_name.is_some());
+        match Spaces::unlink_data(&data, account) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
-    rustix::fs::unlinkat(directory, name, AtFlags::empty())?;
+    remove_link(spaces, &data, directory, name)?;
     Ok(Leftover::Removed)
 }
 

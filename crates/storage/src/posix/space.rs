@@ -478,14 +478,28 @@ impl Spaces {
         self.placed(&Self::target(at.0, at.1)?).map(str::to_owned)
     }
 
+    /// Reports whether the directory of a data file is there, on the file system that was at its partition at the start.
+    pub(super) fn has_directory_of(&self, data: &Path) -> bool {
+        let partition = self.partitions.iter().find(|partition| data.starts_with(&partition.directory));
+        let above = data.parent().and_then(|above| rustix::fs::stat(above).ok());
+        partition.zip(above).is_some_and(|(partition, above)| above.st_dev == partition.volume.device)
+    }
+
+    /// Removes a data file and accounts for it.
+    pub(super) fn unlink_data(
+        data: &Path,
+        account: Option<(Arc<SpaceAccounts>, String)>,
+    ) -> rustix::io::Result<()> {
+        match &account {
+            Some((accounts, space)) => accounts.remove(space, data),
+            None => rustix::fs::unlinkat(CWD, data, AtFlags::empty()),
+        }
+    }
+
     /// Removes data whose name was removed. A failure is logged and not returned, because the name
     /// no longer exists; the space remains in use.
     pub(super) fn remove_data(data: &Path, account: Option<(Arc<SpaceAccounts>, String)>) {
-        let removed = match &account {
-            Some((accounts, space)) => accounts.remove(space, data),
-            None => rustix::fs::unlinkat(CWD, data, AtFlags::empty()),
-        };
-        match removed {
+        match Self::unlink_data(data, account) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => {
                 tracing::warn!(data = %data.display(), %error, "cannot remove data whose name was removed; remove the file by hand");

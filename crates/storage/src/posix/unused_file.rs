@@ -22,6 +22,7 @@ use super::incoming::{
     HIDDEN_ACCESS, accessed, has_hidden_access, is_same_file, leads_to, mark, remove_leftover,
     temporary_name, unmark,
 };
+use super::incoming_data::remove_link;
 use super::local_file_system::check_local;
 use super::opening::{OngoingRemovals, RemovalTicket};
 use super::space::Spaces;
@@ -159,15 +160,21 @@ impl PosixUnusedFile {
             && leads_to(CWD, data.as_os_str().as_bytes(), &self.file)?)
     }
 
-    /// Removes the file at the hidden name. Its data goes first: a link without data is recognised after a crash.
+    /// Removes the file at the hidden name. Its data goes first: a link without data is recognised after a crash. So an
+    /// error means that the file is still there.
     fn unlink(&self, hidden: &[u8]) -> io::Result<()> {
-        if let Some((spaces, data)) = &self.data {
-            match spaces.account_of(data) {
-                Some((accounts, space)) => accounts.remove(&space, data)?,
-                None => rustix::fs::unlinkat(CWD, data, AtFlags::empty())?,
-            }
+        let Some((spaces, data)) = &self.data else {
+            return Ok(rustix::fs::unlinkat(&self.parent, hidden, AtFlags::empty())?);
+        };
+        match Spaces::unlink_data(data, spaces.account_of(data)) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
         }
-        Ok(rustix::fs::unlinkat(&self.parent, hidden, AtFlags::empty())?)
+        if let Err(error) = remove_link(spaces, data, &self.parent, hidden) {
+            let path = self.stored.shown();
+            tracing::warn!(%path, %error, "cannot remove the link to data that is gone: the next start does it");
+        }
+        Ok(())
     }
 
     /// Gives the file at the hidden name its name back.
@@ -222,8 +229,12 @@ impl UnusedFile for PosixUnusedFile {
         }
         let is_same = self.is_at(&hidden)?;
         if is_same && has_lease(self.file.as_fd())? {
-            self.unlink(&hidden)?;
-            return Ok(FileRemoval::Removed);
+            let Err(error) = self.unlink(&hidden) else { return Ok(FileRemoval::Removed) };
+            // With a new file at its name, it stays a leftover.
+            if self.restore(&hidden).is_ok() {
+                clear_mark(&self.file, mark)?;
+            }
+            return Err(error);
         }
         let restored = self.restore(&hidden);
         match restored {
