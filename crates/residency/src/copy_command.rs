@@ -111,7 +111,7 @@ impl<'a> CommandVariables<'a> {
     pub(crate) fn outgoing(copy: &'a OutgoingCopy<'a>, instance: &'a str) -> Self {
         Self {
             entry: copy.entry,
-            local: &copy.source,
+            local: &copy.name,
             remote: &copy.remote,
             source: copy.source.as_os_str(),
             destination: &copy.remote,
@@ -224,11 +224,12 @@ mod tests {
         let copy = OutgoingCopy {
             entry: &entry,
             run: &crate::outlived::QueueRun::of(std::path::Path::new("/")).unwrap(),
-            source: "/data/store/t1".into(),
+            source: "/disk/01%".into(),
+            name: "/data/store/t1".into(),
             remote: "/mss/store/t1".into(),
         };
         let text = CommandVariables::outgoing(&copy, "frm").expand("$SRC $DST $PFN $RFN $OFLAG $MDP");
-        assert_eq!(text, "/data/store/t1 /mss/store/t1 /data/store/t1 /mss/store/t1 r 0");
+        assert_eq!(text, "/disk/01% /mss/store/t1 /data/store/t1 /mss/store/t1 r 0");
     }
 
     #[test]

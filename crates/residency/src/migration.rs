@@ -159,7 +159,8 @@ impl Migration {
         let copy = OutgoingCopy {
             entry,
             run,
-            source: file.local_path().map_err(|error| failed("open the file", &error))?,
+            source: file.data_path().map_err(|error| failed("open the file", &error))?,
+            name: file.local_path().map_err(|error| failed("open the file", &error))?,
             remote: remote_name(&self.staging.remote_root, path),
         };
         match self.staging.agent.copy_out(copy, stop) {
@@ -252,10 +253,15 @@ impl Migration {
             return Ok(false);
         }
         let status = file.stat()?;
-        if let Some(checksum) = checksum {
-            let (name, value) = attribute_of(checksum, &status);
+        let modified = (status.modified, u64::from(status.modified_nanoseconds));
+        // A local program may have written it since.
+        if (status.size, modified) != (begun.version.size, begun.version.modified) {
+            return Ok(false);
+        }
+        let checksum = checksum.map(|checksum| attribute_of(checksum, &status));
+        if let Some((name, value)) = &checksum {
             // Without it, a purge reads the file once more.
-            file.set_attribute(&name, &value).ok();
+            file.set_attribute(name, value).ok();
         }
         let record = CopyRecord::new(&entry.key.path, &status);
         file.set_attribute(COPY_RECORD_ATTRIBUTE, record.encode())?;
@@ -264,6 +270,9 @@ impl Migration {
         // the line above is noticed here, and a later one resets what this has set.
         if !is_unchanged()? {
             file.set_attribute(COPY_TIME_ATTRIBUTE, &CopyTime::NEVER.encode())?;
+            if let Some((name, _)) = &checksum {
+                file.remove_attribute(name)?;
+            }
             return Ok(false);
         }
         file.sync()?;

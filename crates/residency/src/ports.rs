@@ -36,8 +36,10 @@ pub struct OutgoingCopy<'a> {
     pub entry: &'a TransferEntry,
     /// The queue, for the mark of programs.
     pub run: &'a QueueRun,
-    /// The local path of the file.
+    /// The local path of the file itself, which is not a link.
     pub source: PathBuf,
+    /// The local path of its name.
+    pub name: PathBuf,
     /// The name of the file in mass storage: a path, or a URL.
     pub remote: OsString,
 }

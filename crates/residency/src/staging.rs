@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use storage::{
     Backend, COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, INCOMING_MODIFIED,
-    IncomingFile, ParentCreation,
+    IncomingFile, Metadata, ParentCreation,
 };
 
 /// Mode of a staged file, and of the missing directories above it.
@@ -26,6 +26,13 @@ const DIRECTORY_MODE: u32 = 0o755;
 /// The age in seconds at which a modification time is over: a later write of the file gets a later
 /// one. Times of copies are in whole seconds, and the clock of files lags by some milliseconds.
 pub(crate) const SETTLED_SECONDS: i64 = 2;
+
+/// The failure of a copy that something else than its program writes.
+const WRITTEN: &str = "the copy was written or replaced after its program had ended";
+
+/// The failure of a file whose name leads to nothing.
+const DANGLING: &str =
+    "its name is a link to data that is missing: mount its disk, or remove the link (frm_admin audit names)";
 
 /// Returns the name of a file in mass storage, for a root that is a directory or the begin of a URL.
 #[must_use]
@@ -121,8 +128,7 @@ impl Staging {
                         self.events.copied(&copy);
                         return CopyOutcome::Done;
                     }
-                    // A client has created the file meanwhile.
-                    Err(error) if is_errno(&error, Errno::EXIST) => CopyOutcome::Done,
+                    Err(error) if is_errno(&error, Errno::EXIST) => self.outcome_of_existing(path),
                     Err(error) => failed("give the copied file its name", &error),
                 },
             },
@@ -138,6 +144,17 @@ impl Staging {
             }
         }
         outcome
+    }
+
+    /// Returns the outcome of a copy whose name exists by now. A client has created the file meanwhile, except if the name
+    /// leads to nothing: then each further copy would end in the same way.
+    fn outcome_of_existing(&self, path: &LogicalPath) -> CopyOutcome {
+        match self.backend.stat(path) {
+            Err(error) if storage::is_missing(&error) => {
+                CopyOutcome::Failed(CopyFailure::new(FailureReason::Permanent, DANGLING))
+            }
+            _ => CopyOutcome::Done,
+        }
     }
 
     /// Returns the directories above a path that do not exist, the deepest first. A failed copy
@@ -215,12 +232,22 @@ fn verified(
         if let Some(outcome) = outcome_of(check, checksum) {
             return Err(outcome);
         }
+        // The time of the copy must not hide a write during the minutes of reading.
+        let version =
+            |file: &Metadata| (file.device, file.inode, file.size, file.modified, file.modified_nanoseconds);
+        if version(&file.stat().map_err(failed)?) != version(&metadata) {
+            return incomplete(WRITTEN.to_owned());
+        }
     }
     // A write in the same second must not leave the time as it is, because it would look copied.
     let latest = seconds_since_epoch().saturating_sub(SETTLED_SECONDS);
     if metadata.modified > latest {
         file.set_modified(latest).map_err(failed)?;
-        metadata = file.stat().map_err(failed)?;
+        let set = file.stat().map_err(failed)?;
+        if (set.inode, set.size, set.modified) != (metadata.inode, metadata.size, latest) {
+            return incomplete(WRITTEN.to_owned());
+        }
+        metadata = set;
     }
     if let Some(checksum) = checksum {
         let (name, value) = attribute_of(checksum, &metadata);
@@ -277,6 +304,7 @@ fn cannot_receive(path: &LogicalPath, error: &io::Error) -> CopyOutcome {
             FailureReason::Temporary,
             "a file of somebody else has the name of the temporary file; the administrator has to remove it",
         ),
+        Some(Errno::NOLINK) => CopyFailure::new(FailureReason::Permanent, DANGLING),
         _ => return failed("create a temporary file", error),
     };
     tracing::warn!(path = %path.shown(), reason = %failure, "cannot start a copy");

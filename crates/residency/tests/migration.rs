@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
+use storage::posix::SpaceConfig;
 use storage::{COPY_TIME_ATTRIBUTE, CopyTime, Metadata, Posix};
 
 /// Maximum time that a test waits for something.
@@ -71,10 +72,27 @@ impl ResidencyPaths for Paths {
     }
 }
 
+/// Returns a tree in which the files below `/d` lie in a space.
+fn storage_config(directory: &Path) -> storage::posix::Config {
+    let partition = config::SpacePartition {
+        name: "public".to_owned(),
+        path: directory.join("space"),
+        wildcard: false,
+        mount_check: None,
+    };
+    let spaces = SpaceConfig {
+        partitions: vec![partition],
+        in_place: vec![(LogicalPath::root(), true), (path("d"), false)],
+        ..SpaceConfig::default()
+    };
+    storage::posix::Config { spaces, ..storage::posix::Config::new(directory.join("disk")) }
+}
+
 /// A server with the directories `tape`, `disk` and `queue`.
 struct Site {
     directory: PathBuf,
     residency: Residency,
+    backend: Arc<dyn storage::Backend>,
     paths: Arc<Paths>,
 }
 
@@ -93,10 +111,10 @@ impl Site {
         let directory =
             std::env::temp_dir().join(format!("scalla-migration-{}-{number}", std::process::id()));
         fs::remove_dir_all(&directory).ok();
-        for part in ["tape", "disk"] {
+        for part in ["tape", "disk", "space"] {
             fs::create_dir_all(directory.join(part)).unwrap();
         }
-        let script = "echo run >> $0/runs; cp \"$1\" \"$2\"";
+        let script = "echo run >> $0/runs; cp -a \"$1\" \"$2\"";
         let arguments = ["-c", script, directory.to_str().unwrap(), "$SRC", "$DST"].map(str::to_owned);
         let to_path = Some(CopyCommand {
             program: "/bin/sh".into(),
@@ -112,13 +130,13 @@ impl Site {
             instance: "test".to_owned(),
         };
         let staging = Staging {
-            backend: Arc::new(Posix::new(&storage::posix::Config::new(directory.join("disk"))).unwrap()),
+            backend: Arc::new(Posix::new(&storage_config(&directory)).unwrap()),
             agent: Arc::new(agent),
             events: Arc::new(NoEvents),
             catalog: catalog(&directory),
             remote_root: directory.join("tape").to_str().unwrap().to_owned(),
         };
-        let paths = Arc::new(Paths::default());
+        let (backend, paths) = (staging.backend.clone(), Arc::new(Paths::default()));
         let parts = ResidencyParts {
             directory: directory.join("queue"),
             limits: LIMITS,
@@ -128,7 +146,7 @@ impl Site {
             clock: Arc::new(RealClock(Instant::now())),
         };
         let residency = Residency::start(parts, &Supervisor::default()).unwrap();
-        Self { directory, residency, paths }
+        Self { directory, residency, backend, paths }
     }
 
     fn disk(&self, name: &str) -> PathBuf {
@@ -205,6 +223,25 @@ fn a_file_that_was_just_written_is_removed_by_a_later_try() {
     site.wait_for_end("new");
     assert!(!site.disk("new").exists());
     assert_eq!((site.tape("new").as_deref(), site.runs()), (Some("new"), 1));
+}
+
+/// The program of this test keeps links, as those of archives do.
+#[test]
+fn a_program_copies_the_content_of_a_file_in_a_space() {
+    let site = Site::with(|_| None);
+    fs::create_dir(site.directory.join("tape/d")).unwrap();
+    let parents = storage::ParentCreation::everywhere(0o755);
+    let mut file =
+        site.backend.transfers().unwrap().receive(&path("d/f"), (0o644, None), Some(&parents)).unwrap();
+    write_old(&file.local_path().unwrap(), "content", 1000);
+    file.publish().unwrap();
+    drop(file);
+    assert!(fs::symlink_metadata(site.disk("d/f")).unwrap().is_symlink());
+    site.copy_and_remove("d/f");
+    site.wait_for_end("d/f");
+    assert!(fs::symlink_metadata(site.directory.join("tape/d/f")).unwrap().is_file());
+    assert_eq!((site.tape("d/f").as_deref(), site.runs()), (Some("content"), 1));
+    assert!(fs::symlink_metadata(site.disk("d/f")).is_err());
 }
 
 #[test]

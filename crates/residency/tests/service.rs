@@ -18,6 +18,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 use storage::{Backend as _, COPY_TIME_ATTRIBUTE, CopyTime, Posix};
 
+/// Maximum time that a test waits for something.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
 struct RealClock;
 impl Clock for RealClock {
     fn now(&self) -> Duration {
@@ -340,6 +343,35 @@ fn a_copy_with_another_checksum_is_not_published() {
 }
 
 /// Otherwise a loop over names that do not exist would start programs.
+#[test]
+fn a_name_that_leads_to_nothing_costs_no_copy_or_one() {
+    let site = Site::new(COPY);
+    site.on_tape("/d/f", "content");
+    site.on_tape("/d/g", "content");
+    site.go();
+    fs::create_dir(site.directory.join("disk/d")).unwrap();
+    let link = |name: &str| symlink("nowhere", site.directory.join(name)).unwrap();
+    link("disk/d/f");
+    for _ in 0..2 {
+        let Err(StageError::Failed(failure)) = site.fetch("/d/f").recv_timeout(WAIT_MAX).unwrap() else {
+            panic!()
+        };
+        assert_eq!((failure.reason, site.runs()), (FailureReason::Permanent, 0), "{failure}");
+    }
+    // The link comes during the copy.
+    fs::remove_file(site.directory.join("go")).unwrap();
+    let answer = site.fetch("/d/g");
+    let since = Instant::now();
+    while site.runs() == 0 && since.elapsed() < WAIT_MAX {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    link("disk/d/g");
+    site.go();
+    let Err(StageError::Failed(failure)) = answer.recv_timeout(WAIT_MAX).unwrap() else { panic!() };
+    assert_eq!((failure.reason, site.runs()), (FailureReason::Permanent, 1), "{failure}");
+    assert_eq!(fs::read_dir(site.directory.join("disk/d")).unwrap().count(), 2);
+}
+
 #[test]
 fn a_file_that_the_catalog_does_not_have_costs_no_copy() {
     struct Nothing;
