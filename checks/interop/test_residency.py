@@ -118,7 +118,7 @@ def test_a_staged_file_has_the_checksum_of_mass_storage(stage, tmp_path):
         server = stage(tape.copies_in(more=f"oss.rsscmd {tape.directory}/sums\noss.xfr deny 0\nxrootd.chksum adler32\n"))
         words = f"the file on disk has the adler32 checksum {right}, but the one in mass storage {wrong}"
         xrdcp(server.url("/file"), tmp_path / "target").fails(54, words)
-        assert names(server.tree) == [] and len(tape.runs()) == 3
+        assert names(server.tree) == [] and len(tape.runs()) == 2, "the same difference twice is final"
         (tape.directory / "sum").write_text(right)
         xrdcp("--cksum", f"adler32:{right}", server.url("/file"), tmp_path / "target").ok()
         assert (tmp_path / "target").read_bytes() == content

@@ -81,7 +81,13 @@ impl CatalogProgram {
             command.arg("statx").arg(name);
             let mut process = LineProcess::start(command)?;
             process.close_input();
-            return CatalogAnswer::parse(&process.read_to_end(deadline)?);
+            let output = process.read_to_end(deadline)?;
+            let answer = CatalogAnswer::parse(&output)?;
+            // One that was killed may have written a part of its answer.
+            if matches!(answer, CatalogAnswer::Status(_)) {
+                process.check_end(deadline)?;
+            }
+            return Ok(answer);
         };
         ask(processes, &command, &[b"statx ", name.as_bytes(), b"\n"].concat(), deadline)
     }
@@ -111,6 +117,24 @@ mod tests {
         };
         assert_eq!(catalog.status(&path("/f")).unwrap().map(|status| status.size), Some(5000));
         assert_eq!(catalog.status(&path("/g")).unwrap(), None);
+    }
+
+    #[test]
+    fn a_program_that_fails_behind_a_status_has_not_answered() {
+        let status = |end: &str| {
+            let catalog = CatalogProgram {
+                program: "/bin/sh".into(),
+                arguments: vec!["-c".to_owned(), format!("printf '0\\n-{LINE}\\n'; {end}")],
+                remote_name: Box::new(|path| path.as_os_str().to_owned()),
+                processes: None,
+            };
+            catalog.status(&path("/f")).map(|status| status.map(|status| status.size))
+        };
+        assert_eq!(status("exec >&-; true").unwrap(), Some(5000));
+        for end in ["exit 3", "kill -9 $$"] {
+            let failure = status(end).unwrap_err();
+            assert_eq!(failure.reason, FailureReason::Temporary, "{failure}");
+        }
     }
 
     /// Returns a catalog whose program reads lines. `$1` of the script is its directory for notes.

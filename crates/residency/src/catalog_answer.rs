@@ -1,6 +1,6 @@
 //! [`CatalogAnswer`]: the answer of a program that knows the names in mass storage.
 
-use crate::ports::RemoteStatus;
+use crate::ports::{OddChecksum, RemoteStatus};
 use digest::{Algorithm, Checksum};
 use std::io;
 
@@ -23,13 +23,17 @@ pub(crate) enum CatalogAnswer {
 }
 
 impl CatalogAnswer {
-    /// Parses the output of a program that was run for one question. What follows the answer is ignored.
+    /// Parses the output of a program that was run for one question. What follows the answer is ignored. A status is
+    /// complete only with the end of its line: a part of one can look like a status without a checksum.
     pub(crate) fn parse(output: &[u8]) -> io::Result<Self> {
         let output = String::from_utf8_lossy(output);
         let (first, rest) = output.split_once('\n').unwrap_or((&output, ""));
         let code = first.split_whitespace().next().and_then(|word| word.parse::<i32>().ok());
         match code {
-            Some(0) => parse_status(rest.lines().next().unwrap_or_default()),
+            Some(0) => match rest.split_once('\n') {
+                Some((line, _)) => parse_status(line),
+                None => Err(malformed("its answer is not complete")),
+            },
             Some(code) => Ok(Self::Error(code)),
             None => Err(malformed("its answer does not begin with a number")),
         }
@@ -94,7 +98,7 @@ fn status(line: &str) -> Option<RemoteStatus> {
     }
     let bits = mode.chars().fold(0, |bits, letter| bits << 1 | u32::from(letter != '-'));
     Some(RemoteStatus {
-        checksum: checksum(words.get(CHECKSUM_WORD).copied())?,
+        checksum: checksum(words.get(CHECKSUM_WORD).copied()),
         is_directory: kind == 'd',
         size: words.get(SIZE_WORD)?.parse().ok()?,
         mode: bits,
@@ -102,12 +106,19 @@ fn status(line: &str) -> Option<RemoteStatus> {
     })
 }
 
-/// Parses the word behind the status. Inside, `None` means that the word is no checksum, as the name of a file;
-/// outside, it means that it looks like one and cannot be read.
-fn checksum(word: Option<&str>) -> Option<Option<Checksum>> {
-    let Some((name, value)) = word.and_then(|word| word.split_once(':')) else { return Some(None) };
-    let Some(algorithm) = Algorithm::from_name(name) else { return Some(None) };
-    Checksum::from_hex(algorithm, value).map(Some)
+/// Parses the word behind the status. `None` means that the word is no checksum, as the name of a file. One that looks like
+/// a checksum and cannot be read must not count as none.
+fn checksum(word: Option<&str>) -> Result<Option<Checksum>, OddChecksum> {
+    let Some((name, value)) = word.and_then(|word| word.split_once(':')) else { return Ok(None) };
+    let Some(algorithm) = Algorithm::from_name(name) else { return Ok(None) };
+    let digits = algorithm.bytes() * 2;
+    let is_number = matches!(algorithm, Algorithm::Adler32 | Algorithm::Crc32 | Algorithm::Crc32c);
+    let checksum = match value.is_empty() || !is_number {
+        true => Checksum::from_hex(algorithm, value),
+        // Many programs print it as a number, without zeros before it.
+        false => Checksum::from_hex(algorithm, &format!("{value:0>digits$}")),
+    };
+    checksum.map(Some).ok_or(OddChecksum { algorithm, found: value.chars().count() })
 }
 
 #[cfg(test)]
@@ -117,7 +128,7 @@ mod tests {
 
     const LINE: &str = "rw-r--r-- 1 0 0 11 12 13 5000 4096 10";
     const FILE: RemoteStatus =
-        RemoteStatus { is_directory: false, size: 5000, mode: 0o644, modified: 13, checksum: None };
+        RemoteStatus { is_directory: false, size: 5000, mode: 0o644, modified: 13, checksum: Ok(None) };
 
     fn parse(output: &str) -> Result<Option<RemoteStatus>, String> {
         let answer = CatalogAnswer::parse(output.as_bytes()).and_then(CatalogAnswer::into_status);
@@ -127,29 +138,42 @@ mod tests {
     #[test]
     fn a_status_has_its_type_beside_the_mode_or_before_it() {
         assert_eq!(parse(&format!("0\n-{LINE}\n")), Ok(Some(FILE)));
-        assert_eq!(parse(&format!("0 ok\n- {LINE}")), Ok(Some(FILE)));
+        assert_eq!(parse(&format!("0 ok\n- {LINE}\nmore")), Ok(Some(FILE)));
         // A name behind the status is ignored, as that of a file.
         for more in ["/tape/f", "f:1", "adler32", "crc64:1"] {
-            assert_eq!(parse(&format!("0\n-{LINE} {more}")), Ok(Some(FILE)), "{more}");
+            assert_eq!(parse(&format!("0\n-{LINE} {more}\n")), Ok(Some(FILE)), "{more}");
         }
-        assert_eq!(parse(&format!("0\nd{LINE}")), Ok(Some(RemoteStatus { is_directory: true, ..FILE })));
+        assert_eq!(parse(&format!("0\nd{LINE}\n")), Ok(Some(RemoteStatus { is_directory: true, ..FILE })));
     }
 
     #[test]
     fn a_word_behind_the_status_is_the_checksum() {
         let with = |word: &str| parse(&format!("0\n-{LINE} {word}\n"));
-        let checksum = Checksum::from_hex(Algorithm::Adler32, "0a1b2c3d");
+        let checksum = Ok(Checksum::from_hex(Algorithm::Adler32, "0a1b2c3d"));
         assert_eq!(with("adler32:0A1b2c3d"), Ok(Some(RemoteStatus { checksum, ..FILE })));
-        assert!(with("md5:900150983cd24fb0d6963f7d28e17f72 more").unwrap().unwrap().checksum.is_some());
-        // A checksum that cannot be read must not count as none.
-        for bad in ["adler32:", "adler32:0a1b2c3", "adler32:0a1b2c3g", "md5:0a1b2c3d"] {
-            assert!(with(bad).is_err(), "{bad}");
+        // A number without its zeros.
+        assert_eq!(with("adler32:a1b2c3d"), Ok(Some(RemoteStatus { checksum, ..FILE })));
+        let md5 = with("md5:900150983cd24fb0d6963f7d28e17f72 more").unwrap().unwrap().checksum;
+        assert!(matches!(md5, Ok(Some(_))));
+        // A checksum that cannot be read must not count as none. The rest of the status is known.
+        for bad in
+            ["adler32:", "adler32:00a1b2c3d", "adler32:0a1b2c3g", "adler32:+1", "md5:0a1b2c3d", "zcrc32:1"]
+        {
+            let found = with(bad).unwrap().unwrap();
+            assert!(found.checksum.is_err() && found.size == FILE.size, "{bad}");
         }
+        let text = with("adler32:x").unwrap().unwrap().checksum.unwrap_err().to_string();
+        assert!(
+            text.contains("adler32") && text.contains("1 characters") && text.contains("8 hex"),
+            "{text}"
+        );
     }
 
     #[test]
     fn other_answers_are_errors_and_a_missing_file_is_none() {
         assert_eq!(parse("2\n"), Ok(None));
+        // The end of the line is missing, and may be that of a longer one.
+        assert!(parse(&format!("0\n-{LINE}")).is_err());
         for bad in
             ["", "x", "0", "0\n", "0\n-rw-", "0\n-rw-r--r-- 1 2 3", "13", "0\n-rw-r--r-- 1 0 0 1 2 x 5 6 7"]
         {

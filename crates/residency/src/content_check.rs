@@ -1,27 +1,32 @@
 //! Checksums of local files, for the comparison with those that mass storage knows.
 
-use crate::entry::{CopyFailure, FailureReason};
+use crate::entry::{CopyFailure, EntryKey, FailureReason};
 use crate::ports::StopSignal;
 use crate::queue::CopyOutcome;
 use crate::staging::{failed, seconds_since_epoch};
 use digest::{Algorithm, Checksum, ChecksumRecord, RunningChecksum};
+use std::collections::BTreeMap;
 use std::io;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use storage::Metadata;
 
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 1024 * 1024;
 
-/// Computes the checksum of a file through a function that reads at an offset. `None` if `stop` was sent.
+/// Number of differences that are remembered.
+const DIFFERENCES_MAX: usize = 10_000;
+
+/// Computes the checksum of a file through a function that reads at an offset. `None` if `stops` returned `true`.
 fn compute(
     algorithm: Algorithm,
     read_at: &dyn Fn(&mut [u8], u64) -> io::Result<usize>,
-    stop: Option<&StopSignal>,
+    stops: &dyn Fn() -> bool,
 ) -> io::Result<Option<Checksum>> {
     let mut running = RunningChecksum::new(algorithm);
     let (mut piece, mut offset) = (vec![0; PIECE_BYTES], 0u64);
     loop {
-        if stop.is_some_and(|stop| stop.wait(Duration::ZERO)) {
+        if stops() {
             return Ok(None);
         }
         match read_at(&mut piece, offset)? {
@@ -64,7 +69,7 @@ pub(crate) fn check_content(
     read_at: &dyn Fn(&mut [u8], u64) -> io::Result<usize>,
     stop: &StopSignal,
 ) -> io::Result<ContentCheck> {
-    Ok(match compute(wanted.algorithm(), read_at, Some(stop))? {
+    Ok(match compute(wanted.algorithm(), read_at, &|| stop.wait(Duration::ZERO))? {
         None => ContentCheck::Stopped,
         Some(found) if found == wanted => ContentCheck::Same,
         Some(found) => ContentCheck::Differs(found),
@@ -76,13 +81,13 @@ pub(crate) fn check_content(
 pub(crate) fn check_held(
     wanted: Checksum,
     file: &dyn storage::HeldFile,
-    stop: Option<&StopSignal>,
+    stops: &dyn Fn() -> bool,
 ) -> io::Result<ContentCheck> {
     let algorithm = wanted.algorithm();
     let attribute = file.attribute(&ChecksumRecord::attribute(algorithm))?;
     let found = match stored(attribute.as_deref(), algorithm, &file.stat()?) {
         Some(found) => Some(found),
-        None => compute(algorithm, &|piece, offset| file.read_at(piece, offset), stop)?,
+        None => compute(algorithm, &|piece, offset| file.read_at(piece, offset), stops)?,
     };
     Ok(match found {
         None => ContentCheck::Stopped,
@@ -93,18 +98,42 @@ pub(crate) fn check_held(
 
 /// Reports whether a file has this checksum. A valid checksum that is stored with it counts. Blocks for long.
 pub fn has_content(file: &dyn storage::HeldFile, checksum: Checksum) -> io::Result<bool> {
-    Ok(matches!(check_held(checksum, file, None)?, ContentCheck::Same))
+    Ok(matches!(check_held(checksum, file, &|| false)?, ContentCheck::Same))
 }
 
-/// Returns the outcome of a copy whose content was compared; `None` if it is right.
-pub(crate) fn outcome_of(check: io::Result<ContentCheck>, wanted: Checksum) -> Option<CopyOutcome> {
-    match check {
-        Ok(ContentCheck::Same) => None,
-        Ok(ContentCheck::Stopped) => Some(CopyOutcome::Stopped),
-        Ok(ContentCheck::Differs(found)) => {
-            Some(CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, difference(found, wanted))))
+/// The last differences of copies. A copy that differs may come from a fault of a drive or a network. One that differs
+/// twice in the same way shows that mass storage has another checksum than content, so a further copy would not help.
+#[derive(Default)]
+pub struct CopyDifferences(Mutex<BTreeMap<EntryKey, Checksum>>);
+
+impl CopyDifferences {
+    /// Returns the outcome of a copy whose content was compared; `None` if it is right.
+    pub(crate) fn outcome_of(
+        &self,
+        key: &EntryKey,
+        check: io::Result<ContentCheck>,
+        wanted: Checksum,
+    ) -> Option<CopyOutcome> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match check {
+            Ok(ContentCheck::Same) => {
+                known.remove(key);
+                None
+            }
+            Ok(ContentCheck::Stopped) => Some(CopyOutcome::Stopped),
+            Ok(ContentCheck::Differs(found)) => {
+                if known.len() >= DIFFERENCES_MAX {
+                    known.pop_first();
+                }
+                let (reason, end) = match known.insert(key.clone(), found) == Some(found) {
+                    true => (FailureReason::Permanent, ", twice in succession"),
+                    false => (FailureReason::Temporary, ""),
+                };
+                let text = format!("{}{end}", difference(found, wanted));
+                Some(CopyOutcome::Failed(CopyFailure::new(reason, text)))
+            }
+            Err(error) => Some(failed("read the file for its checksum", &error)),
         }
-        Err(error) => Some(failed("read the file for its checksum", &error)),
     }
 }
 

@@ -90,7 +90,7 @@ mod work_claim;
 
 pub use catalog::CatalogProgram;
 pub use catalog_processes::CatalogProcesses;
-pub use content_check::has_content;
+pub use content_check::{CopyDifferences, has_content};
 pub use copy_command::CopyCommand;
 pub use copy_program::CopyPrograms;
 pub use entry::{
@@ -103,8 +103,8 @@ pub use notification::RequestNotice;
 pub use outlived::QueueRun;
 pub use policy_program::PolicyProgram;
 pub use ports::{
-    CopyAgent, EndedCopy, IncomingCopy, OutgoingCopy, PathResidency, RemoteCatalog, RemoteStatus,
-    ResidencyEvents, ResidencyPaths, StopSignal, WriterWatch,
+    CopyAgent, EndedCopy, IncomingCopy, OddChecksum, OutgoingCopy, PathResidency, RemoteCatalog,
+    RemoteStatus, ResidencyEvents, ResidencyPaths, StopSignal, WriterWatch,
 };
 pub use purge::{ExaminedFile, PurgeOutcome, PurgedVolume, Purger, STOP_PURGE_FILE};
 pub use purge_policy::{FreeSpaceMark, KeptReason, PurgePolicies, PurgePolicy};

@@ -8,10 +8,13 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Maximum length of an answer in bytes.
 const ANSWER_BYTES_MAX: usize = 4096;
+
+/// The interval between two looks for the end of a process that has closed its output.
+const END_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A program that runs. It is ended with all processes that it has started when this is dropped.
 pub(crate) struct LineProcess {
@@ -90,6 +93,20 @@ impl LineProcess {
     pub(crate) fn read_to_end(&mut self, deadline: Instant) -> io::Result<Vec<u8>> {
         while self.rest.len() < ANSWER_BYTES_MAX && self.receive(deadline)? > 0 {}
         Ok(std::mem::take(&mut self.rest))
+    }
+
+    /// Waits for its end, and fails if that is another one than status 0.
+    pub(crate) fn check_end(&mut self, deadline: Instant) -> io::Result<()> {
+        // It is not stopped by what nobody reads.
+        self.child.stdin = None;
+        loop {
+            match self.child.try_wait()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => return Err(io::Error::other(format!("it has answered, but {status}"))),
+                None if Instant::now() >= deadline => return Err(io::ErrorKind::TimedOut.into()),
+                None => std::thread::sleep(END_INTERVAL),
+            }
+        }
     }
 
     /// Returns whether it has written something that was not read yet. Does not block.

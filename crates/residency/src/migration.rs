@@ -1,10 +1,10 @@
 //! Copies one file to mass storage, and records that it has a copy there.
 
-use crate::content_check::{attribute_of, check_held, outcome_of};
+use crate::content_check::{attribute_of, check_held};
 use crate::copy_candidate::{CopyNeed, copy_need, has_foreign_copy, need_of_foreign};
 use crate::entry::{CopyFailure, FailureReason, TransferEntry};
 use crate::outlived::QueueRun;
-use crate::ports::{EndedCopy, OutgoingCopy, ResidencyPaths, StopSignal, WriterWatch};
+use crate::ports::{EndedCopy, OddChecksum, OutgoingCopy, ResidencyPaths, StopSignal, WriterWatch};
 use crate::purge::Purger;
 use crate::purge_policy::KeptReason;
 use crate::queue::CopyOutcome;
@@ -14,7 +14,7 @@ use digest::Checksum;
 use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use storage::{COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, FileVersion, HeldFile};
 
 /// Copies files to mass storage.
@@ -64,7 +64,7 @@ impl Migration {
                 self.staging.report_failure(entry, begun, bytes, &outcome);
                 outcome
             }
-            Ok(Migrated::HasCopy) => self.remove(entry).unwrap_or(CopyOutcome::NotNeeded),
+            Ok(Migrated::HasCopy) => self.remove(entry, stop).unwrap_or(CopyOutcome::NotNeeded),
             Ok(Migrated::Changes(reason)) => changed(reason),
             Ok(Migrated::NotNeeded(reason)) => {
                 tracing::debug!(%path, reason, "a file is not migrated now");
@@ -75,14 +75,14 @@ impl Migration {
                 let copying = copy.seconds();
                 tracing::info!(%path, bytes, copying, "migrated a file");
                 self.staging.events.copied(&copy);
-                self.remove(entry).unwrap_or(CopyOutcome::Done)
+                self.remove(entry, stop).unwrap_or(CopyOutcome::Done)
             }
         }
     }
 
     /// Removes a file that has a copy from the disk, if its request wants that. A file that is used now is removed
     /// by a later try, and the copy is not repeated then: `Some` is the outcome of this one.
-    fn remove(&self, entry: &TransferEntry) -> Option<CopyOutcome> {
+    fn remove(&self, entry: &TransferEntry, stop: &StopSignal) -> Option<CopyOutcome> {
         if !entry.removes {
             return None;
         }
@@ -90,10 +90,12 @@ impl Migration {
         if self.purger.is_stopped() {
             return Some(changed("it has a copy, and stays on disk as long as purges are stopped"));
         }
-        match self.purger.release(&entry.key.path) {
+        match self.purger.release_unless(&entry.key.path, &|| stop.wait(Duration::ZERO)) {
             Ok(bytes) => tracing::info!(%path, bytes, "removed a file from the disk after its copy"),
+            Err(KeptReason::Stopped) if stop.wait(Duration::ZERO) => return Some(CopyOutcome::Stopped),
             Err(
                 reason @ (KeptReason::InUse
+                | KeptReason::Stopped
                 | KeptReason::Changed
                 | KeptReason::CatalogFailed(_)
                 | KeptReason::Failed(_)),
@@ -220,8 +222,12 @@ impl Migration {
         let size = begun.version.size;
         let text = match catalog.status(&entry.key.path).map_err(CopyOutcome::Failed)? {
             Some(status) if !status.is_directory && status.size == size => {
-                let Some(checksum) = status.checksum else { return Ok(None) };
-                let Some(outcome) = outcome_of(check_held(checksum, file, Some(stop)), checksum) else {
+                let odd = |odd: OddChecksum| {
+                    CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, odd.to_string()))
+                };
+                let Some(checksum) = status.checksum.map_err(odd)? else { return Ok(None) };
+                let check = check_held(checksum, file, &|| stop.wait(Duration::ZERO));
+                let Some(outcome) = self.staging.differences.outcome_of(&entry.key, check, checksum) else {
                     return Ok(Some(checksum));
                 };
                 // A file that was changed meanwhile has another one.

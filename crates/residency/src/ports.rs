@@ -4,7 +4,7 @@ use crate::entry::{CopyFailure, TransferDirection, TransferEntry};
 use crate::outlived::QueueRun;
 use crate::queue::CopyOutcome;
 use base::LogicalPath;
-use digest::Checksum;
+use digest::{Algorithm, Checksum};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -69,7 +69,17 @@ pub struct RemoteStatus {
     /// Time of the last modification, in seconds since the epoch.
     pub modified: i64,
     /// The checksum of the content, if it is known.
-    pub checksum: Option<Checksum>,
+    pub checksum: Result<Option<Checksum>, OddChecksum>,
+}
+
+/// A checksum in mass storage that cannot be read. It concerns one file: the program works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the {algorithm} checksum that oss.rsscmd returns has {found} characters, which are not {} hexadecimal digits", algorithm.bytes() * 2)]
+pub struct OddChecksum {
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// Number of its characters.
+    pub found: usize,
 }
 
 /// The names in mass storage.

@@ -240,13 +240,23 @@ impl Purger {
     /// Removes one file that mass storage has, also if it was used a short time ago. Returns its size in
     /// bytes. Blocks.
     pub fn release(&self, path: &LogicalPath) -> Result<u64, KeptReason> {
-        self.remove_unused_for(path, 0, None).map(|removed| removed.size)
+        self.release_unless(path, &|| false)
+    }
+
+    /// Removes such a file, unless `stops` returns `true` meanwhile.
+    pub(crate) fn release_unless(
+        &self,
+        path: &LogicalPath,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<u64, KeptReason> {
+        self.remove_unused_for(path, 0, None, stops).map(|removed| removed.size)
     }
 
     /// Removes one file if it may be removed. Blocks.
     pub(crate) fn remove(&self, path: &LogicalPath) -> Result<RemovedFile, KeptReason> {
         let policy = self.policy_of(path)?;
-        self.remove_unused_for(path, policy.hold, self.program.as_ref().filter(|_| policy.asks_program))
+        let program = self.program.as_ref().filter(|_| policy.asks_program);
+        self.remove_unused_for(path, policy.hold, program, &|| false)
     }
 
     /// Returns the policy of the space of a file. May wait for a disk.
@@ -260,12 +270,18 @@ impl Purger {
         path: &LogicalPath,
         hold: u64,
         program: Option<&PolicyProgram>,
+        stops: &dyn Fn() -> bool,
     ) -> Result<RemovedFile, KeptReason> {
+        let stops = || stops() || self.is_stopped();
         // Others are asked without the lease, so that nobody waits for the answer to open the file.
         let (_, found) = self.claim(path, hold)?;
-        self.confirm(path, &found)?;
+        self.confirm(path, &found, &stops)?;
         if let Some(program) = program {
             self.ask(program, path, &found)?;
+        }
+        // The answers and the content of a large file take long.
+        if stops() {
+            return Err(KeptReason::Stopped);
         }
         let (file, now) = self.claim(path, hold)?;
         let size = now.size;
@@ -313,13 +329,20 @@ impl Purger {
 
     /// Asks whether mass storage has a file of this size, and with this content if its checksum is known there, if there
     /// is a program that knows it. Blocks, for long if the file has to be read.
-    fn confirm(&self, path: &LogicalPath, file: &Metadata) -> Result<(), KeptReason> {
+    fn confirm(
+        &self,
+        path: &LogicalPath,
+        file: &Metadata,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<(), KeptReason> {
         let Some(catalog) = &self.catalog else { return Ok(()) };
         catalog.check_name(path).map_err(|failure| KeptReason::NotAskable(failure.to_string()))?;
         let text = match catalog.status(path) {
-            Ok(Some(status)) if !status.is_directory && status.size == file.size => {
-                return status.checksum.map_or(Ok(()), |checksum| self.confirm_content(path, file, checksum));
-            }
+            Ok(Some(status)) if !status.is_directory && status.size == file.size => match status.checksum {
+                Ok(None) => return Ok(()),
+                Ok(Some(checksum)) => return self.confirm_content(path, file, checksum, stops),
+                Err(odd) => odd.to_string(),
+            },
             Ok(Some(status)) if !status.is_directory => format!("it has {} bytes there", status.size),
             Ok(Some(_)) => "it is a directory there".to_owned(),
             Ok(None) => "no such file there".to_owned(),
@@ -334,16 +357,17 @@ impl Purger {
         path: &LogicalPath,
         file: &Metadata,
         checksum: Checksum,
+        stops: &dyn Fn() -> bool,
     ) -> Result<(), KeptReason> {
         let transfers = self.backend.transfers().ok_or(KeptReason::NoLeases)?;
         let held = transfers.hold(path).map_err(|error| reason_of(&error))?;
         if version_of(&held.stat().map_err(|error| reason_of(&error))?) != version_of(file) {
             return Err(KeptReason::Changed);
         }
-        match check_held(checksum, held.as_ref(), None).map_err(|error| reason_of(&error))? {
+        match check_held(checksum, held.as_ref(), stops).map_err(|error| reason_of(&error))? {
             ContentCheck::Same => Ok(()),
             ContentCheck::Differs(found) => Err(KeptReason::NotConfirmed(difference(found, checksum))),
-            ContentCheck::Stopped => Err(KeptReason::Changed),
+            ContentCheck::Stopped => Err(KeptReason::Stopped),
         }
     }
 
@@ -380,7 +404,7 @@ impl Purger {
                 examined.kept = found
                     .and_then(|(file, found)| {
                         drop(file);
-                        self.confirm(one, &found)
+                        self.confirm(one, &found, &|| self.is_stopped())
                     })
                     .err();
             }

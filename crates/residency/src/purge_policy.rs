@@ -113,6 +113,8 @@ pub enum KeptReason {
     NoLeases,
     /// It is gone, or another file has its name.
     Changed,
+    /// The removal was stopped before its end.
+    Stopped,
     /// It cannot be examined or removed.
     Failed(String),
 }
@@ -146,6 +148,7 @@ impl fmt::Display for KeptReason {
             Self::OtherOwner => "it belongs to another user than the server",
             Self::NoLeases => "its file system cannot tell whether it is open",
             Self::Changed => "it is gone, or was replaced",
+            Self::Stopped => "its removal was stopped",
             Self::Failed(text) => text,
         })
     }

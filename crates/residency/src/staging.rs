@@ -1,7 +1,7 @@
 //! Brings one file in: copies it beside its name, and gives it the name when it is complete.
 
-use crate::content_check::{attribute_of, check_content, outcome_of};
-use crate::entry::{CopyFailure, FailureReason, TransferEntry};
+use crate::content_check::{CopyDifferences, attribute_of, check_content};
+use crate::entry::{CopyFailure, EntryKey, FailureReason, TransferEntry};
 use crate::outlived::QueueRun;
 use crate::ports::{
     CopyAgent, EndedCopy, IncomingCopy, RemoteCatalog, RemoteStatus, ResidencyEvents, StopSignal,
@@ -54,6 +54,8 @@ pub struct Staging {
     /// The begin of the names in mass storage (`oss.remoteroot`); without `/` at its begin it makes
     /// URLs.
     pub remote_root: String,
+    /// The last copies that differ from their checksum in mass storage.
+    pub differences: CopyDifferences,
 }
 
 /// Returns the host of the files behind this begin of remote names; empty if it is a path.
@@ -118,7 +120,7 @@ impl Staging {
         };
         let outcome = match self.copy(entry, run, file.as_mut(), stop) {
             Err(error) => failed("start the copy", &error),
-            Ok(CopyOutcome::Done) => match verified(path, file.as_mut(), wanted, stop) {
+            Ok(CopyOutcome::Done) => match self.verified(&entry.key, file.as_mut(), wanted, stop) {
                 Err(outcome) => outcome,
                 Ok(bytes) => match file.publish() {
                     Ok(()) => {
@@ -171,7 +173,10 @@ impl Staging {
     fn remote_file(&self, path: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
         let Some(catalog) = &self.catalog else { return Ok(None) };
         match catalog.status(path)? {
-            Some(status) if !status.is_directory => Ok(Some(status)),
+            Some(status) if !status.is_directory => match status.checksum {
+                Ok(_) => Ok(Some(status)),
+                Err(odd) => Err(CopyFailure::new(FailureReason::Temporary, odd.to_string())),
+            },
             Some(_) => Err(CopyFailure::new(FailureReason::NotFound, "it is a directory in mass storage")),
             None => Err(CopyFailure::new(FailureReason::NotFound, "no such file in mass storage")),
         }
@@ -201,62 +206,64 @@ impl Staging {
         }
         Ok(outcome)
     }
+
+    /// Checks that a file has its size and its checksum in mass storage, as far as they are known, records the copy with it,
+    /// and returns the size. The status of a program alone does not show that its file is complete.
+    fn verified(
+        &self,
+        key: &EntryKey,
+        file: &mut dyn IncomingFile,
+        wanted: Option<RemoteStatus>,
+        stop: &StopSignal,
+    ) -> Result<u64, CopyOutcome> {
+        let failed = |error| failed("read the copied file", &error);
+        let incomplete =
+            |text: String| Err(CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, text)));
+        let mut metadata = file.stat().map_err(failed)?;
+        if metadata.size == 0 && metadata.modified == INCOMING_MODIFIED {
+            return incomplete("the copy program ended with status 0, but wrote nothing".to_owned());
+        }
+        if let Some(size) = wanted.map(|status| status.size).filter(|size| *size != metadata.size) {
+            let text = format!("the copy has {} bytes, but the file in mass storage {size}", metadata.size);
+            return incomplete(text);
+        }
+        let checksum = wanted.and_then(|status| status.checksum.ok()?);
+        if let Some(checksum) = checksum {
+            let check = check_content(checksum, &|piece, offset| file.read_at(piece, offset), stop);
+            if let Some(outcome) = self.differences.outcome_of(key, check, checksum) {
+                return Err(outcome);
+            }
+            // The time of the copy must not hide a write during the minutes of reading.
+            let version = |file: &Metadata| {
+                (file.device, file.inode, file.size, file.modified, file.modified_nanoseconds)
+            };
+            if version(&file.stat().map_err(failed)?) != version(&metadata) {
+                return incomplete(WRITTEN.to_owned());
+            }
+        }
+        // A write in the same second must not leave the time as it is, because it would look copied.
+        let latest = seconds_since_epoch().saturating_sub(SETTLED_SECONDS);
+        if metadata.modified > latest {
+            file.set_modified(latest).map_err(failed)?;
+            let set = file.stat().map_err(failed)?;
+            if (set.inode, set.size, set.modified) != (metadata.inode, metadata.size, latest) {
+                return incomplete(WRITTEN.to_owned());
+            }
+            metadata = set;
+        }
+        if let Some(checksum) = checksum {
+            let (name, value) = attribute_of(checksum, &metadata);
+            file.set_attribute(&name, &value).map_err(failed)?;
+        }
+        let (copied, record) = (CopyTime(metadata.modified), CopyRecord::new(&key.path, &metadata));
+        file.set_attribute(COPY_RECORD_ATTRIBUTE, record.encode()).map_err(failed)?;
+        file.set_attribute(COPY_TIME_ATTRIBUTE, &copied.encode()).map_err(failed)?;
+        Ok(metadata.size)
+    }
 }
 
 fn is_errno(error: &io::Error, number: Errno) -> bool {
     error.raw_os_error() == Some(number.raw_os_error())
-}
-
-/// Checks that a file has its size and its checksum in mass storage, as far as they are known, records the copy with it,
-/// and returns the size. The status of a program alone does not show that its file is complete.
-fn verified(
-    path: &LogicalPath,
-    file: &mut dyn IncomingFile,
-    wanted: Option<RemoteStatus>,
-    stop: &StopSignal,
-) -> Result<u64, CopyOutcome> {
-    let failed = |error| failed("read the copied file", &error);
-    let incomplete =
-        |text: String| Err(CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, text)));
-    let mut metadata = file.stat().map_err(failed)?;
-    if metadata.size == 0 && metadata.modified == INCOMING_MODIFIED {
-        return incomplete("the copy program ended with status 0, but wrote nothing".to_owned());
-    }
-    if let Some(size) = wanted.map(|status| status.size).filter(|size| *size != metadata.size) {
-        let text = format!("the copy has {} bytes, but the file in mass storage {size}", metadata.size);
-        return incomplete(text);
-    }
-    let checksum = wanted.and_then(|status| status.checksum);
-    if let Some(checksum) = checksum {
-        let check = check_content(checksum, &|piece, offset| file.read_at(piece, offset), stop);
-        if let Some(outcome) = outcome_of(check, checksum) {
-            return Err(outcome);
-        }
-        // The time of the copy must not hide a write during the minutes of reading.
-        let version =
-            |file: &Metadata| (file.device, file.inode, file.size, file.modified, file.modified_nanoseconds);
-        if version(&file.stat().map_err(failed)?) != version(&metadata) {
-            return incomplete(WRITTEN.to_owned());
-        }
-    }
-    // A write in the same second must not leave the time as it is, because it would look copied.
-    let latest = seconds_since_epoch().saturating_sub(SETTLED_SECONDS);
-    if metadata.modified > latest {
-        file.set_modified(latest).map_err(failed)?;
-        let set = file.stat().map_err(failed)?;
-        if (set.inode, set.size, set.modified) != (metadata.inode, metadata.size, latest) {
-            return incomplete(WRITTEN.to_owned());
-        }
-        metadata = set;
-    }
-    if let Some(checksum) = checksum {
-        let (name, value) = attribute_of(checksum, &metadata);
-        file.set_attribute(&name, &value).map_err(failed)?;
-    }
-    let (copied, record) = (CopyTime(metadata.modified), CopyRecord::new(path, &metadata));
-    file.set_attribute(COPY_RECORD_ATTRIBUTE, record.encode()).map_err(failed)?;
-    file.set_attribute(COPY_TIME_ATTRIBUTE, &copied.encode()).map_err(failed)?;
-    Ok(metadata.size)
 }
 
 /// Returns the present time in seconds since the epoch.

@@ -5,8 +5,8 @@
 use base::LogicalPath;
 use digest::{Algorithm, ChecksumRecord, RunningChecksum};
 use residency::{
-    CopyFailure, FailureReason, FreeSpaceMark, KeptReason, PathResidency, PolicyProgram, PurgePolicy, Purger,
-    RemoteCatalog, RemoteStatus, ResidencyEvents, ResidencyPaths,
+    CopyFailure, FailureReason, FreeSpaceMark, KeptReason, OddChecksum, PathResidency, PolicyProgram,
+    PurgePolicy, Purger, RemoteCatalog, RemoteStatus, ResidencyEvents, ResidencyPaths,
 };
 use rustix::fs::{Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
@@ -63,7 +63,7 @@ impl RemoteCatalog for Catalog {
             size,
             mode: 0o644,
             modified: MODIFIED,
-            checksum: None,
+            checksum: Ok(None),
         }))
     }
 }
@@ -223,7 +223,13 @@ struct Content;
 impl RemoteCatalog for Content {
     fn status(&self, _: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
         let checksum = Some(RunningChecksum::of(Algorithm::Adler32, &[7; SIZE as usize]));
-        Ok(Some(RemoteStatus { is_directory: false, size: SIZE, mode: 0o644, modified: MODIFIED, checksum }))
+        Ok(Some(RemoteStatus {
+            is_directory: false,
+            size: SIZE,
+            mode: 0o644,
+            modified: MODIFIED,
+            checksum: Ok(checksum),
+        }))
     }
 }
 
@@ -254,6 +260,44 @@ fn a_copy_with_another_checksum_keeps_its_file() {
     assert_eq!(accessed("/other"), seconds, "the comparison is no use of the file");
     let Err(KeptReason::NotConfirmed(text)) = purger.release(&path("/stored")) else { panic!("it is gone") };
     assert!(text.starts_with("the file on disk has the adler32 checksum"), "{text}");
+}
+
+/// A catalog with a checksum that cannot be read. It creates a file when it is asked.
+struct Odd(std::path::PathBuf, bool);
+impl RemoteCatalog for Odd {
+    fn status(&self, _: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
+        fs::write(&self.0, "").unwrap();
+        let odd = OddChecksum { algorithm: Algorithm::Adler32, found: 9 };
+        let checksum = if self.1 { Err(odd) } else { Ok(None) };
+        Ok(Some(RemoteStatus { is_directory: false, size: SIZE, mode: 0o644, modified: MODIFIED, checksum }))
+    }
+}
+
+#[test]
+fn a_checksum_that_cannot_be_read_keeps_its_file_and_ends_no_purge() {
+    let disk = Disk::new();
+    for number in 0..8 {
+        disk.copied(&format!("/{number}"), 0);
+    }
+    let catalog = Arc::new(Odd(disk.at("/asked"), true));
+    let purger = Purger { catalog: Some(catalog), ..disk.purger(100) };
+    let Err(KeptReason::NotConfirmed(text)) = purger.release(&path("/0")) else { panic!("it is gone") };
+    assert!(text.contains("adler32"), "{text}");
+    assert_eq!(purger.purge().files, 0);
+    assert_eq!(disk.names().len(), 9);
+}
+
+#[test]
+fn a_removal_whose_file_is_examined_ends_with_all_purges() {
+    let disk = Disk::new();
+    disk.copied("/f", 0);
+    let stop = disk.at("/STOPPURGE");
+    let catalog = Some(Arc::new(Odd(stop.clone(), false)) as Arc<dyn RemoteCatalog>);
+    let purger = Purger { catalog, stop_file: Some(stop.clone()), ..disk.purger(100) };
+    assert_eq!(purger.release(&path("/f")), Err(KeptReason::Stopped));
+    assert!(disk.at("/f").exists());
+    fs::remove_file(&stop).unwrap();
+    assert_eq!(disk.purger(100).release(&path("/f")), Ok(SIZE));
 }
 
 #[test]
@@ -459,7 +503,7 @@ impl RemoteCatalog for OddNames {
             size: SIZE,
             mode: 0o644,
             modified: MODIFIED,
-            checksum: None,
+            checksum: Ok(None),
         }))
     }
 }

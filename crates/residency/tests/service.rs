@@ -5,9 +5,10 @@
 use base::{Clock, LogicalPath, Supervisor};
 use digest::{Algorithm, ChecksumRecord, RunningChecksum};
 use residency::{
-    CopyCommand, CopyFailure, CopyPrograms, EntryKey, FailureReason, PathResidency, Priority, QueueLimits,
-    RemoteCatalog, RemoteStatus, RequestId, RequestStatus, Residency, ResidencyEvents, ResidencyParts,
-    ResidencyPaths, ResidencyStartError, StageError, Staging, Submission, TransferDirection, Waiter,
+    CopyCommand, CopyDifferences, CopyFailure, CopyPrograms, EntryKey, FailureReason, PathResidency,
+    Priority, QueueLimits, RemoteCatalog, RemoteStatus, RequestId, RequestStatus, Residency, ResidencyEvents,
+    ResidencyParts, ResidencyPaths, ResidencyStartError, StageError, Staging, Submission, TransferDirection,
+    Waiter,
 };
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -44,7 +45,13 @@ impl ResidencyEvents for Arrivals {
 struct Size(u64);
 impl RemoteCatalog for Size {
     fn status(&self, _: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
-        Ok(Some(RemoteStatus { is_directory: false, size: self.0, mode: 0o644, modified: 1, checksum: None }))
+        Ok(Some(RemoteStatus {
+            is_directory: false,
+            size: self.0,
+            mode: 0o644,
+            modified: 1,
+            checksum: Ok(None),
+        }))
     }
 }
 
@@ -53,7 +60,13 @@ struct Content;
 impl RemoteCatalog for Content {
     fn status(&self, _: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
         let checksum = Some(RunningChecksum::of(Algorithm::Adler32, b"abc"));
-        Ok(Some(RemoteStatus { is_directory: false, size: 3, mode: 0o644, modified: 1, checksum }))
+        Ok(Some(RemoteStatus {
+            is_directory: false,
+            size: 3,
+            mode: 0o644,
+            modified: 1,
+            checksum: Ok(checksum),
+        }))
     }
 }
 
@@ -138,7 +151,14 @@ impl Site {
             instance: "test".to_owned(),
         };
         let remote_root = directory.join("tape").to_str().unwrap().to_owned();
-        let staging = Staging { backend, agent: Arc::new(agent), events, catalog: None, remote_root };
+        let staging = Staging {
+            backend,
+            agent: Arc::new(agent),
+            events,
+            catalog: None,
+            remote_root,
+            differences: CopyDifferences::default(),
+        };
         ResidencyParts {
             directory: directory.join("queue"),
             limits: LIMITS,
@@ -328,9 +348,10 @@ fn a_copy_with_another_checksum_is_not_published() {
     let path = LogicalPath::parse(b"/d/f").unwrap();
     let site = Site::with("echo run >> $0/runs; printf abd > $2", Some(Arc::new(Content)));
     let StageError::Failed(failure) = site.fetch("/d/f").recv().unwrap().unwrap_err() else { panic!() };
-    assert_eq!(failure.reason, FailureReason::Temporary);
-    let text = "the file on disk has the adler32 checksum 024e0128, but the one in mass storage 024d0127";
-    assert_eq!((&*failure.text, site.runs()), (text, 2), "it is tried again");
+    assert_eq!(failure.reason, FailureReason::Permanent);
+    let text = "the file on disk has the adler32 checksum 024e0128, but the one in mass storage 024d0127, \
+                twice in succession";
+    assert_eq!((&*failure.text, site.runs()), (text, 2), "it is tried once more");
     assert!(site.backend.stat(&path).is_err());
     let site = Site::with("printf abc > $2", Some(Arc::new(Content)));
     assert_eq!(site.fetch("/d/f").recv().unwrap(), Ok(()));

@@ -7,10 +7,10 @@ use base::{Error, ErrorKind, LogicalPath, Supervisor};
 use config::{Effective, StageProgram};
 use logical::{HasLeft, Logical, StageRequest, StagedFiles, Stager, StagerReply};
 use residency::{
-    CatalogProcesses, CatalogProgram, CopyCommand, CopyFailure, CopyPrograms, EndedCopy, EntryKey,
-    FailureReason, MigrationSchedule, PathResidency, Priority, QueueLimits, RemoteCatalog, RequestId,
-    RequestStatus, Residency, ResidencyEvents, ResidencyParts, ResidencyPaths, ServerClaim, SharedWork,
-    StageError, Staging, Submission, TransferDirection, Waiter, WriterWatch, remote_name,
+    CatalogProcesses, CatalogProgram, CopyCommand, CopyDifferences, CopyFailure, CopyPrograms, EndedCopy,
+    EntryKey, FailureReason, MigrationSchedule, PathResidency, Priority, QueueLimits, RemoteCatalog,
+    RequestId, RequestStatus, Residency, ResidencyEvents, ResidencyParts, ResidencyPaths, ServerClaim,
+    SharedWork, StageError, Staging, Submission, TransferDirection, Waiter, WriterWatch, remote_name,
 };
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -29,6 +29,9 @@ const FAILURES_SECONDS: u64 = 86_400;
 /// Maximum time that an orderly end of the server waits for the end of copy programs. They have 5 s
 /// between two signals.
 const COPIES_END_MAX: Duration = Duration::from_secs(8);
+
+/// The time limit of the program of `oss.stagecmd` without a `frm.xfr.copycmd in` that has one.
+const STAGE_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// `st_mode` of files and directories in mass storage.
 const TYPE_FILE: u32 = 0o100_000;
@@ -75,6 +78,7 @@ impl TransferPlan {
             events,
             catalog: self.catalog,
             remote_root: values.remote_root.value.clone().unwrap_or_default(),
+            differences: CopyDifferences::default(),
         };
         ResidencyParts {
             directory: effective.transfer_directory(),
@@ -154,7 +158,10 @@ fn copy_programs(
     let command = |program: &Option<StageProgram>, is_needed: bool| {
         program.as_ref().filter(|_| is_needed).map(copy_command)
     };
-    let stage_program = values.stage_program.as_ref().filter(|_| stages).map(stage_command);
+    let timeout = |program: &Option<StageProgram>| program.as_ref().and_then(|program| program.timeout);
+    let limit = timeout(&values.from_path).or_else(|| timeout(&values.from_url)).unwrap_or(STAGE_TIME_MAX);
+    let stage_program = values.stage_program.as_ref().filter(|_| stages);
+    let stage_program = stage_program.map(|program| stage_command(program, limit));
     let programs = CopyPrograms {
         from_path: stage_program.clone().or_else(|| command(&values.from_path, stages)),
         from_url: stage_program.or_else(|| command(&values.from_url, stages)),
@@ -227,12 +234,12 @@ fn copy_command(program: &StageProgram) -> CopyCommand {
 
 /// Returns the command of `oss.stagecmd`: the name in mass storage and that of the new file follow its arguments, which have
 /// no variables.
-fn stage_command(program: &config::CopyProgram) -> CopyCommand {
+fn stage_command(program: &config::CopyProgram, limit: Duration) -> CopyCommand {
     let arguments = program.arguments.iter().map(|argument| argument.replace('$', "\\$"));
     CopyCommand {
         program: program.path.clone(),
         arguments: arguments.chain(["$SRC", "$DST"].map(str::to_owned)).collect(),
-        time_limit: None,
+        time_limit: Some(limit),
         creates_file: false,
     }
 }

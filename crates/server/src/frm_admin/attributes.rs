@@ -95,7 +95,8 @@ impl FrmAdmin {
         let Some(catalog) = &self.catalog else { return Ok(()) };
         match catalog.status(path) {
             Ok(Some(found)) if !found.is_directory && found.size == status.size => {
-                let Some(checksum) = found.checksum else { return Ok(()) };
+                let odd = |odd| format!("{odd} (-f marks it all the same)");
+                let Some(checksum) = found.checksum.map_err(odd)? else { return Ok(()) };
                 match residency::has_content(file, checksum).map_err(|error| error_text(&error))? {
                     true => Ok(()),
                     false => Err(format!(
