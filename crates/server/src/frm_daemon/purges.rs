@@ -61,52 +61,52 @@ fn fail<T>(text: impl Into<String>) -> Result<T, StartError> {
     Err(StartError::Residency(text.into()))
 }
 
-/// Returns the policies of a daemon. Without paths among the words, only the spaces among them are purged.
+/// Returns the policies of a daemon. Spaces among the words restrict the purge to their files.
 fn policies(effective: &Effective, options: &PurgeOptions) -> Result<PurgePolicies, StartError> {
-    let rule = &effective.residency.purge;
-    let mut policies = purge_policies(effective);
-    if rule.origin.is_default() {
-        policies.default = Some(POLICY_DEFAULT);
-    }
-    if let Some(order) = options.order {
-        let ordered = ordered_policy(effective, order);
-        policies.default = Some(ordered);
-        policies.spaces.values_mut().for_each(|policy| *policy = Some(ordered));
-    }
-    let is_path = |word: &&String| word.starts_with('/');
-    if !options.words.is_empty() && !options.words.iter().any(|word| is_path(&word)) {
-        let wanted = options.words.iter().map(|space| (space.clone(), policies.of(space).copied()));
-        policies = PurgePolicies { default: None, spaces: wanted.collect() };
-    }
+    let rules = &effective.residency;
+    let has_rule = !rules.purge.origin.is_default() || !rules.purge_spaces.is_empty();
+    let configured = if has_rule { purge_policies(effective) } else { POLICY_DEFAULT.into() };
+    let asks_program = rules.purge_rules().any(|rule| rule.asks_program);
+    let policies = chosen(configured, options, asks_program);
     match policies.are_active() {
         true => Ok(policies),
-        false => fail("frm.purge.policy purges nothing (nopurge, or hold forever)"),
+        false => fail(
+            "frm.purge.policy purges nothing (nopurge, or hold forever); name a space to purge it with -O",
+        ),
     }
 }
 
-/// Returns the policy of a purge at once, which asks the program of the site if the configuration does.
-fn ordered_policy(effective: &Effective, order: PurgeOrder) -> PurgePolicy {
-    let rule = &effective.residency.purge;
-    let mark = match order.free {
-        PurgeFree::Percent(percent) => FreeSpaceMark::Percent(percent),
-        PurgeFree::Bytes(bytes) => FreeSpaceMark::Bytes(bytes),
-    };
-    let hold = order.hold.unwrap_or(rule.value.hold).as_secs();
-    let asks_program = effective.residency.purge_rules().any(|rule| rule.asks_program);
-    PurgePolicy { low: mark, high: mark, hold, asks_program }
+/// Returns what the options make of the configured policies. An order changes how much is free afterwards, and the hold
+/// time if it has one. A space that is not purged otherwise has to be named.
+fn chosen(mut policies: PurgePolicies, options: &PurgeOptions, asks_program: bool) -> PurgePolicies {
+    let mut named = options.words.iter().filter(|word| !word.starts_with('/')).peekable();
+    if named.peek().is_some() {
+        let ordered = options.order.map(|_| PurgePolicy { asks_program, ..POLICY_DEFAULT });
+        let wanted = named.map(|space| (space.clone(), policies.of(space).copied().or(ordered)));
+        policies = PurgePolicies { default: None, spaces: wanted.collect() };
+    }
+    if let Some(order) = options.order {
+        let mark = match order.free {
+            PurgeFree::Percent(percent) => FreeSpaceMark::Percent(percent),
+            PurgeFree::Bytes(bytes) => FreeSpaceMark::Bytes(bytes),
+        };
+        for policy in policies.default.iter_mut().chain(policies.spaces.values_mut().flatten()) {
+            (policy.low, policy.high) = (mark, mark);
+            policy.hold = order.hold.map_or(policy.hold, |hold| hold.as_secs());
+        }
+    }
+    policies
 }
 
 /// Returns the paths to be purged.
 fn wanted_paths(effective: &Effective, words: &[String]) -> Result<Vec<LogicalPath>, StartError> {
     let all = ConfiguredPaths::new(effective, Vec::new());
     let mut paths = Vec::new();
-    let mut has_space = false;
     for word in words {
         if !word.starts_with('/') {
             if word != SPACE_DEFAULT && !effective.storage.spaces.iter().any(|space| space.name == *word) {
                 return fail(format!("Space {word} not defined."));
             }
-            has_space = true;
             continue;
         }
         match LogicalPath::parse(word.as_bytes()) {
@@ -114,8 +114,7 @@ fn wanted_paths(effective: &Effective, words: &[String]) -> Result<Vec<LogicalPa
             _ => return fail(format!("{word} not marked purgeable")),
         }
     }
-    // Spaces stand for all paths. Only their files go then, see above.
-    Ok(if has_space && !words.iter().any(|word| word.starts_with('/')) { Vec::new() } else { paths })
+    Ok(paths)
 }
 
 fn purger(effective: &Effective, options: &PurgeOptions) -> Result<Purger, StartError> {
@@ -236,4 +235,47 @@ fn report(purger: &Purger) {
         }
         true
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(percent: u8, hold: u64) -> PurgePolicy {
+        let mark = FreeSpaceMark::Percent(percent);
+        PurgePolicy { low: mark, high: mark, hold, asks_program: false }
+    }
+
+    /// `* 5% hold 1h`, `hot 5% hold 30d`, and `archive nopurge`.
+    fn configured() -> PurgePolicies {
+        let spaces = [("hot", Some(policy(5, 2_592_000))), ("archive", None)];
+        PurgePolicies {
+            default: Some(policy(5, 3600)),
+            spaces: spaces.map(|(name, policy)| (name.to_owned(), policy)).into(),
+        }
+    }
+
+    fn ordered(hold: Option<u64>, words: &[&str]) -> PurgePolicies {
+        let order = PurgeOrder { free: PurgeFree::Percent(20), hold: hold.map(Duration::from_secs) };
+        let words = words.iter().map(|word| (*word).to_owned()).collect();
+        chosen(configured(), &PurgeOptions { order: Some(order), words, ..PurgeOptions::default() }, false)
+    }
+
+    #[test]
+    fn an_order_keeps_the_hold_times_and_the_spaces_that_are_not_purged() {
+        let policies = ordered(None, &["/store"]);
+        assert_eq!(policies.default, Some(policy(20, 3600)));
+        assert_eq!(policies.of("hot"), Some(&policy(20, 2_592_000)));
+        assert_eq!(policies.of("archive"), None);
+        assert_eq!(ordered(Some(0), &[]).of("hot"), Some(&policy(20, 0)));
+        assert_eq!(ordered(Some(0), &[]).of("archive"), None);
+    }
+
+    #[test]
+    fn spaces_that_are_named_restrict_an_order_with_paths_too() {
+        let policies = ordered(None, &["hot", "/store"]);
+        assert_eq!((policies.default, policies.of("hot")), (None, Some(&policy(20, 2_592_000))));
+        assert_eq!((policies.of("public"), policies.of("archive")), (None, None));
+        assert_eq!(ordered(None, &["archive"]).of("archive"), Some(&policy(20, POLICY_DEFAULT.hold)));
+    }
 }
