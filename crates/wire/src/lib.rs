@@ -1,4 +1,5 @@
-//! Codecs of the xroot protocol and the cms protocol: bytes to messages and back, without I/O.
+//! Codecs of the xroot protocol, the cms protocol and packets of monitoring: bytes to messages and
+//! back, without I/O.
 //!
 //! * [`codec`]: the traits of headers and bodies;
 //! * [`cursor`]: a bounds-checked reader and a writer;
@@ -6,7 +7,8 @@
 //! * [`error`]: errors of decoding;
 //! * [`xroot`]: messages of the xroot protocol, both directions;
 //! * [`cms`]: messages of the cms protocol, with which the nodes of a cluster locate each other and
-//!   files.
+//!   files;
+//! * [`monitoring`]: packets of detailed monitoring.
 //!
 //! The crate reads no clock, opens no socket and keeps no state between messages, so that client,
 //! server, simulation and fuzz targets can all use it. Only the frame splitters ([`xroot::frames`],
@@ -17,6 +19,7 @@ pub mod codec;
 pub mod crc;
 pub mod cursor;
 pub mod error;
+pub mod monitoring;
 mod newtypes;
 pub mod xroot;
 
