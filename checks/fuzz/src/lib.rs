@@ -25,6 +25,7 @@
 //! | `macaroons`         | macaroons, their caveats, secrets, credentials of `ztn` |
 //! | `krb5_messages`     | credentials of `krb5`, offers of servers          |
 //! | `metalinks`         | a metalink                                        |
+//! | `monitoring`        | a packet of detailed monitoring                   |
 //! | `paths`             | a logical path                                    |
 //! | `configuration`     | a configuration file                              |
 //! | `sessions`          | a list of operations on the session state machine |
@@ -58,6 +59,7 @@ pub mod keytabs;
 pub mod krb5_messages;
 pub mod macaroons;
 pub mod metalinks;
+pub mod monitoring;
 pub mod paths;
 pub mod pwd_messages;
 pub mod replies;
@@ -91,6 +93,7 @@ pub const TARGETS: &[Target] = &[
     ("krb5_messages", krb5_messages::target),
     ("macaroons", macaroons::target),
     ("metalinks", metalinks::target),
+    ("monitoring", monitoring::target),
     ("paths", paths::target),
     ("pwd_messages", pwd_messages::target),
     ("replies", replies::target),

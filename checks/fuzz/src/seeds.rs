@@ -51,6 +51,7 @@ fn recorded(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
         }
         "voms_maps" => seeds.extend(voms_maps()?),
         "voms_signers" => seeds.extend(SIGNERS.iter().map(|file| file.as_bytes().to_vec())),
+        "monitoring" => seeds.extend(crate::monitoring::seeds()),
         "keytabs" => seeds.extend(keytab_lines()?),
         "cinfo_files" => {
             seeds.extend([include_bytes!("../../../crates/cache/tests/vectors/two-opens.cinfo").to_vec()])
