@@ -63,7 +63,7 @@ fn the_log_and_the_parent_say_what_was_started() {
     // An error found during a reload is logged too.
     scratch.write(
         "x.cfg",
-        format!("oss.localroot {data}\nall.export /set r/o\nall.sitename a\nxrootd.monitor dest h:1\n"),
+        format!("oss.localroot {data}\nall.export /set r/o\nall.sitename a\nxrootd.mongstream all use\n"),
     );
     run("scalla", &scratch, &["admin", "reload", "--admin-path", &admin]);
     server.signal(Signal::TERM);
@@ -74,7 +74,7 @@ fn the_log_and_the_parent_say_what_was_started() {
         ":{port}, serving {data} as /set (read-only); configuration {config}; admin directory {admin}"
     );
     assert!(line(&start), "{text}");
-    assert!(line(&format!("{config}:4:1: warning: xrootd.monitor")), "{text}");
+    assert!(line(&format!("{config}:4:1: warning: xrootd.mongstream")), "{text}");
 }
 
 #[test]

@@ -13,8 +13,9 @@ pub struct Identity {
     pub pid: u32,
     /// Address of the peer; `None` for a local test peer.
     pub address: Option<IpAddr>,
-    /// All names, concatenated in the order of the fields of [`LoginNames`], and the authentication
-    /// protocol.
+    /// All names, concatenated in the order of the fields of [`LoginNames`], without the last one; then
+    /// the authentication protocol, [`INFO_SEPARATOR`] and [`LoginNames::info`]. The separator instead
+    /// of another end keeps the identity small.
     text: Box<str>,
     /// End of each name.
     ends: [u16; 5],
@@ -35,7 +36,12 @@ pub struct LoginNames<'a> {
     pub named_host: &'a str,
     /// Release of the client (`vX.Y.Z`), from the CGI of the login.
     pub release: &'a str,
+    /// Text of the user about the application, from the CGI of the login.
+    pub info: &'a str,
 }
+
+/// The character before the information of an [`Identity`]. No protocol has it in its name.
+const INFO_SEPARATOR: char = '\0';
 
 /// Maximum length of one name in bytes; longer than any valid host name.
 pub const NAME_BYTES_MAX: usize = 1024;
@@ -45,13 +51,19 @@ impl Identity {
     pub fn new(told: &LoginNames<'_>, pid: u32, address: Option<IpAddr>, protocol: &str) -> Self {
         let names =
             [told.user, told.host, told.application, told.named_host, told.release, protocol].map(cut);
-        let mut text = String::with_capacity(names.iter().map(|name| name.len()).sum());
+        let info = cut(told.info);
+        let mut text =
+            String::with_capacity(names.iter().map(|name| name.len()).sum::<usize>() + 1 + info.len());
         let mut ends = [0; 5];
         for (index, name) in names.iter().enumerate() {
             text.push_str(name);
             if let Some(end) = ends.get_mut(index) {
                 *end = u16::try_from(text.len()).unwrap_or(u16::MAX);
             }
+        }
+        if !info.is_empty() {
+            text.push(INFO_SEPARATOR);
+            text.push_str(info);
         }
         Self { pid, address, text: text.into_boxed_str(), ends }
     }
@@ -90,7 +102,13 @@ impl Identity {
     /// Returns the name of the authentication protocol; `host` if only the address identifies the
     /// client.
     pub fn protocol(&self) -> &str {
-        self.name(5)
+        let (protocol, _) = self.name(5).split_once(INFO_SEPARATOR).unwrap_or((self.name(5), ""));
+        protocol
+    }
+
+    /// Returns [`LoginNames::info`].
+    pub fn info(&self) -> &str {
+        self.name(5).split_once(INFO_SEPARATOR).map_or("", |(_, info)| info)
     }
 
     /// Returns the identity after authentication by `protocol`.
@@ -102,6 +120,7 @@ impl Identity {
             application: self.application(),
             named_host: self.named_host(),
             release: self.release(),
+            info: self.info(),
         };
         Self::new(&names, self.pid, self.address, protocol)
     }
@@ -139,15 +158,19 @@ mod tests {
             application: "",
             named_host: "é",
             release: "v6.1.0",
+            info: "a job",
         };
         let identity = Identity::new(&told, 7, None, "host");
         assert_eq!((identity.user(), identity.host()), ("uschi", "c.example.org"));
         assert_eq!((identity.application(), identity.named_host()), ("", "é"));
-        assert_eq!(identity.release(), "v6.1.0");
+        assert_eq!((identity.release(), identity.info()), ("v6.1.0", "a job"));
         assert_eq!(identity.to_string(), "uschi.7@c.example.org");
         assert_eq!(identity.protocol(), "host");
         let proved = identity.authenticated_by("sss");
         assert_eq!((proved.protocol(), proved.release(), proved.pid), ("sss", "v6.1.0", 7));
+        assert_eq!(proved.info(), "a job");
+        let without = Identity::new(&LoginNames { info: "", ..told }, 7, None, "gsi");
+        assert_eq!((without.protocol(), without.info()), ("gsi", ""));
         let other = Identity::new(&LoginNames { application: "other", ..told }, 7, None, "host");
         assert!(identity.is_same_client(&other) && identity != other);
         let nobody = Identity::new(&LoginNames::default(), 0, None, "host");
@@ -158,10 +181,16 @@ mod tests {
     #[test]
     fn long_names_are_cut_between_characters() {
         let long = "éx".repeat(NAME_BYTES_MAX);
-        let told =
-            LoginNames { user: &long, host: &long, application: &long, named_host: &long, release: &long };
+        let told = LoginNames {
+            user: &long,
+            host: &long,
+            application: &long,
+            named_host: &long,
+            release: &long,
+            info: &long,
+        };
         let identity = Identity::new(&told, 0, None, "host");
-        for name in [identity.user(), identity.host(), identity.named_host(), identity.release()] {
+        for name in [identity.user(), identity.host(), identity.named_host(), identity.info()] {
             assert_eq!(name.len(), NAME_BYTES_MAX - 1, "the cut moves before an incomplete character");
             assert!(long.starts_with(name));
         }

@@ -4,6 +4,7 @@
 
 mod authorization;
 mod cluster;
+mod detailed_monitoring;
 mod grid;
 mod lines;
 mod monitoring;

@@ -82,3 +82,115 @@ fn wrong_values_stop_the_start() {
         assert!(report.contains(expected) && report.contains("error"), "{text}: {report}");
     }
 }
+
+fn detailed(text: &str) -> DetailedMonitoring {
+    let loaded = read(text);
+    assert_eq!(loaded.report.to_string(), "", "{text}");
+    loaded.effective.monitoring.detailed.value.expect("detailed monitoring")
+}
+
+fn events(names: &str) -> MonitorEvents {
+    names.split_whitespace().fold(MonitorEvents::NONE, |events, name| {
+        events.with(MonitorEvent::ALL.iter().find(|(known, _)| *known == name).expect(name).1)
+    })
+}
+
+#[test]
+fn detailed_monitoring_has_the_settings_of_its_options() {
+    assert_eq!(*read("").effective.monitoring.detailed, None);
+    let found = detailed("xrootd.monitor dest h:1");
+    let only = MonitorDestination { events: events("files"), address: "h:1".parse().unwrap() };
+    let defaults = DetailedMonitoring { destinations: vec![only], ..DetailedMonitoring::default() };
+    assert_eq!(found, defaults);
+    let found = detailed(
+        "xrootd.monitor all auth flush io 30s fstat 1m lfn ops xfr 5 fbsz 2k gbuff 1k ident 5m mbuff 1030 rbuff 2k \
+         rnums 8 window 5s dest fstat info user redir a:1 dest iov b:2",
+    );
+    assert_eq!((found.all_clients, found.authentication, found.flushes_io), (true, true, true));
+    let seconds = Duration::from_secs;
+    assert_eq!((found.flush, found.identification), (Some(seconds(30)), Some(seconds(300))));
+    let files = FileStreamSettings {
+        interval: seconds(60),
+        names: true,
+        operations: true,
+        squares: false,
+        transfers: Some(5),
+    };
+    assert_eq!((found.files, found.window), (files, seconds(5)));
+    assert_eq!((found.file_buffer_bytes, found.plugin_buffer_bytes), (2048, 1024));
+    // Whole records fill a buffer of the trace stream.
+    assert_eq!(
+        (found.trace_buffer_bytes, found.redirect_buffer_bytes, found.redirect_buffers),
+        (1024, 2048, 8)
+    );
+    let chosen: Vec<_> = found.destinations.iter().map(|destination| destination.events).collect();
+    assert_eq!(chosen, [events("fstat info user redir"), events("files io iov")]);
+    // Squares need the numbers, and both of `off` and 0 are values.
+    let found = detailed("xrootd.monitor ident off flush off fstat 0 ssq dest h:1");
+    assert!(found.files.operations && found.files.squares && found.files.interval.is_zero());
+    assert_eq!((found.identification, found.flush), (None, None));
+    assert_eq!(detailed("xrootd.monitor ident 0 dest h:1").identification, Some(Duration::ZERO));
+}
+
+#[test]
+fn a_later_line_of_detailed_monitoring_replaces_or_continues() {
+    let first = "xrootd.monitor all fstat 60 lfn dest user a:1\n";
+    let found = detailed(&format!("{first}xrootd.monitor dest io b:2"));
+    assert!(!found.all_clients && found.destinations.len() == 1);
+    let found = detailed(&format!("{first}xrootd.monitor ... auth dest io b:2 dest info a:1"));
+    assert!(found.all_clients && found.authentication && found.files.names);
+    let shown: Vec<_> =
+        found.destinations.iter().map(|one| format!("{} {}", one.events, one.address)).collect();
+    assert_eq!(shown, ["info user a:1", "files io b:2"]);
+}
+
+#[test]
+fn detailed_monitoring_is_shown_as_a_directive_with_the_same_effect() {
+    for text in [
+        "dest h:1",
+        "all auth flush io 5s fstat 60 lfn ops ssq xfr 2 ident off dest iov info [::1]:2 dest redir user h:1",
+        "flush off ident 0 window 3s mbuff 1k rbuff 2k rnums 1 fbuff 1k gbuff 1k dest fstat h:1",
+    ] {
+        let loaded = read(&format!("xrootd.monitor {text}"));
+        let lines = show(&loaded.effective);
+        let shown = lines.iter().find(|line| line.directive == "xrootd.monitor").expect("a line");
+        let shown = shown.value.as_ref().expect("a value");
+        let again = detailed(&format!("xrootd.monitor {shown}"));
+        assert_eq!(Some(again), loaded.effective.monitoring.detailed.value, "{shown}");
+    }
+}
+
+#[test]
+fn wrong_values_of_detailed_monitoring_stop_the_start() {
+    for (text, expected) in [
+        ("", "monitor dest not specified"),
+        ("all", "monitor dest not specified"),
+        ("dest", "monitor dest not specified"),
+        ("dest files", "monitor dest not specified"),
+        ("dest files collector", "invalid monitor event or destination 'collector'"),
+        ("dest /run/socket", "invalid monitor event or destination"),
+        ("dest a:1 dest b:2 dest c:3", "there can be 2 destinations"),
+        ("sometimes dest a:1", "invalid monitor option 'sometimes'"),
+        ("mbuff 1023 dest a:1", "monitor mbuff"),
+        ("fbuff 64k dest a:1", "monitor fbuff"),
+        ("rbuff 2047 dest a:1", "monitor rbuff"),
+        ("rnums 9 dest a:1", "monitor rnums"),
+        ("window 0 dest a:1", "monitor window"),
+        ("fstat 60 xfr 0 dest a:1", "monitor xfr"),
+    ] {
+        let report = read(&format!("xrootd.monitor {text}")).report.to_string();
+        assert!(report.contains(expected) && report.contains("error"), "{text}: {report}");
+    }
+}
+
+#[test]
+fn streams_of_plug_ins_are_not_in_force() {
+    let loaded = read("xrootd.monitor dest pfc user h:1");
+    let report = loaded.report.to_string();
+    assert!(
+        report.contains("monitor dest pfc") && report.contains("no records of plug-ins are sent"),
+        "{report}"
+    );
+    let found = loaded.effective.monitoring.detailed.value.expect("detailed monitoring");
+    assert_eq!(found.destinations[0].events, events("pfc user"));
+}

@@ -9,6 +9,7 @@
 //! | `sections` | figures of the server as sections, with the names of the format |
 //! | `received` | [`ReceivedReport`]: a report of any server, as flat or CGI text |
 //! | `transfer_records` | [`TransferRecords`]: records about transfers and purges with mass storage |
+//! | `streams` | detailed monitoring: [`MonitorStreams`], [`LoopStreams`], [`SessionStreams`] |
 //! | `sender` | [`ReportSender`]: sends reports to one destination |
 
 #![forbid(unsafe_code)]
@@ -17,6 +18,7 @@ mod received;
 mod report;
 mod sections;
 mod sender;
+mod streams;
 mod transfer_records;
 
 pub use received::{InvalidReport, ReceivedReport};
@@ -30,4 +32,8 @@ pub use sections::{
     xroot,
 };
 pub use sender::{REPORT_BYTES_MAX, ReportSender};
+pub use streams::{
+    AuthenticatedUser, DroppedPackets, LoopStreams, MonitorStreams, MonitoredUser, SessionStreams,
+    StreamSender,
+};
 pub use transfer_records::{PurgeFigures, RecordSender, TransferFigures, TransferKind, TransferRecords};

@@ -32,21 +32,36 @@ impl ReportSender {
 
     /// Sends a report. A failure is logged when it begins and when it ends, because reports may be lost anyway.
     pub fn send(&mut self, report: &[u8]) {
+        self.deliver(report);
+    }
+
+    /// Sends a report as [`Self::send`] does. Returns `false` if it was lost.
+    pub(crate) fn deliver(&mut self, report: &[u8]) -> bool {
         match self.try_send(report) {
             Ok(()) => {
                 if self.failure.take().is_some() {
                     tracing::info!("monitoring: reports to {} are sent again", self.destination);
                 }
+                true
             }
             Err(error) => {
-                self.target = None;
+                // If the buffer of the socket is full, the address is as good as before.
+                if error.kind() != io::ErrorKind::WouldBlock {
+                    self.target = None;
+                }
                 let text = error.to_string();
                 if self.failure.as_ref() != Some(&text) {
                     tracing::warn!("monitoring: no report can be sent to {}: {text}", self.destination);
                     self.failure = Some(text);
                 }
+                false
             }
         }
+    }
+
+    /// Reports whether the destination must be looked up before the next report, which can block for long.
+    pub(crate) fn needs_look_up(&self) -> bool {
+        self.target.is_none()
     }
 
     fn try_send(&mut self, report: &[u8]) -> io::Result<()> {

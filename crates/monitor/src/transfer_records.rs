@@ -175,7 +175,7 @@ impl TransferRecords {
 }
 
 /// Returns a text that cannot begin another line of a record.
-fn line(text: &str) -> Cow<'_, str> {
+pub(crate) fn line(text: &str) -> Cow<'_, str> {
     match text.contains(char::is_control) {
         true => text.replace(char::is_control, "?").into(),
         false => text.into(),
@@ -183,7 +183,7 @@ fn line(text: &str) -> Cow<'_, str> {
 }
 
 /// Returns the id of a sender, of 48 bits, which is the same after each start.
-fn sender_id(sender: &RecordSender) -> u64 {
+pub(crate) fn sender_id(sender: &RecordSender) -> u64 {
     let port = sender.port.to_string();
     let names = [&sender.site, &sender.host, &port, &sender.instance, &sender.program];
     // A zero ends each name, so that no two senders have the same text.

@@ -196,8 +196,7 @@ pub(crate) mod tests {
     }
 
     fn caller() -> Caller {
-        let names =
-            LoginNames { user: "u&1", host: "c.example.org", application: "", named_host: "", release: "" };
+        let names = LoginNames { user: "u&1", host: "c.example.org", ..LoginNames::default() };
         Caller::new(Identity::new(&names, 7, None, "host"), true, false)
     }
 

@@ -539,8 +539,7 @@ mod tests {
     }
 
     fn caller(accepts_notices: bool) -> Caller {
-        let names =
-            LoginNames { user: "u", host: "c.example.org", application: "", named_host: "", release: "" };
+        let names = LoginNames { user: "u", host: "c.example.org", ..LoginNames::default() };
         Caller::new(Identity::new(&names, 7, None, "host"), accepts_notices, false)
     }
 

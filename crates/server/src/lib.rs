@@ -22,6 +22,7 @@
 //! | `static_redirects` | redirects to another server by configuration |
 //! | `reading_clients` | clients whose credentials only let them read |
 //! | `third_party` | third-party copies: pulls from other servers |
+//! | `detailed_monitoring` | records about clients, files and redirects, for collectors |
 //! | `transfer_monitor` | records about transfers and purges, for collectors |
 //! | `purging` | purges, and their start beside staging |
 //! | `frm_admin` | the commands of XRootD's program for files with copies in mass storage |
@@ -53,6 +54,7 @@ mod control;
 mod credential_check;
 mod crl_downloads;
 mod daemon;
+mod detailed_monitoring;
 mod entity_program;
 mod error;
 mod expiry;

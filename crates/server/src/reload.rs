@@ -46,7 +46,7 @@ fn is_live(change: &DirectiveChange) -> bool {
 /// Copies the values that a running server applies into the configuration in force.
 pub(crate) fn take_over(current: &mut Effective, new: &Effective) {
     current.network.allow.clone_from(&new.network.allow);
-    current.monitoring.clone_from(&new.monitoring);
+    current.monitoring.reports.clone_from(&new.monitoring.reports);
     current.network.resolve_names = new.network.resolve_names.clone();
     current.network.name_cache = new.network.name_cache.clone();
     current.network.trace = new.network.trace.clone();

@@ -178,7 +178,8 @@ impl MonitorThread {
     }
 }
 
-fn sender(effective: &Effective) -> RecordSender {
+/// Returns the names of this server in records.
+pub(crate) fn sender(effective: &Effective) -> RecordSender {
     let user = rustix::process::geteuid().as_raw();
     RecordSender {
         site: effective.process.site_name.value.clone().unwrap_or_default(),

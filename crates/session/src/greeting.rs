@@ -193,6 +193,7 @@ impl SessionClient {
             application: &shown(told.appname),
             named_host: &shown(told.hostname),
             release: &shown(told.release),
+            info: &shown(told.info),
         };
         let identity = Identity::new(&told, pid, before.address, before.protocol());
         let takes_later = m.generation() >= DEFERRED_GENERATION;

@@ -420,7 +420,8 @@ fn offset_of(offset: i64, length: usize) -> Option<u64> {
 
 /// Returns the number of pages and of data bytes in `length` bytes of pages with checksums from
 /// `offset` on. Returns `None` if the last page would have a checksum and no data.
-fn page_layout(offset: u64, length: usize) -> Option<(usize, usize)> {
+#[must_use]
+pub fn page_layout(offset: u64, length: usize) -> Option<(usize, usize)> {
     let within = usize::try_from(offset % PAGE_BYTES as u64).ok()?;
     let first = PAGE_BYTES - within + PAGE_CHECKSUM_BYTES;
     if length <= first {

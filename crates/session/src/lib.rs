@@ -87,6 +87,7 @@ pub use auth::HostName;
 pub use authentication::{AuthenticationResult, AuthenticationTask};
 pub use error::wire_code;
 pub use framing::RequestFront;
+pub use handles::page_layout;
 pub use ids::{CallId, FileIndex, PathId, SequenceId};
 pub use login_policy::LoginPolicy;
 pub use pending_logins::{PendingLoginLimit, PendingLoginSlot, PendingLogins};
@@ -99,6 +100,6 @@ pub use settings::{
 pub use signing::PayloadSignature;
 pub use state::Session;
 pub use step::{
-    BadPage, Destination, DriverTask, PayloadAnnouncement, ReadElement, ReadTask, ReadVectorTask,
-    ReceiveResult, TakeResult, WriteExtent,
+    BadPage, Destination, DriverTask, MonitorCommand, PayloadAnnouncement, ReadElement, ReadTask,
+    ReadVectorTask, ReceiveResult, TakeResult, WriteExtent,
 };

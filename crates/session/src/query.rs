@@ -7,7 +7,7 @@ use crate::call::CallKind;
 use crate::handles::FileRequest;
 use crate::sequencer::Access;
 use crate::settings::Settings;
-use crate::step::DriverTask;
+use crate::step::{DriverTask, MonitorCommand};
 use crate::target::{Verb, target, targets};
 use base::{Error, ErrorKind};
 use std::borrow::Cow;
@@ -133,19 +133,36 @@ impl QueryRequest<'_> {
                 Err(error) => self.on_file.reply.fail(&error),
             };
         }
-        let text = String::from_utf8_lossy(raw);
-        let mut words = text.split_ascii_whitespace();
-        match (words.next(), words.next()) {
-            // The server has no monitoring, so the name is not used and the switch has no effect.
-            (Some("appid"), Some(_)) | (Some("monitor"), Some("on" | "off")) => {
-                self.on_file.reply.succeed(&[])
-            }
-            (Some("monitor"), Some("info")) => {
-                // Without a monitoring stream the id of the record is 0.
-                self.on_file.reply.succeed(&[0; 4])
-            }
-            _ => self.on_file.reply.refuse(ErrorCode::ARG_INVALID, "invalid set parameter"),
+        let Some(command) = monitor_command(raw) else {
+            return self.on_file.reply.refuse(ErrorCode::ARG_INVALID, "invalid set parameter");
+        };
+        if self.settings.has_monitoring {
+            let call = self.on_file.call(CallKind::Plain);
+            return DriverTask::Monitor { call, command };
         }
+        match command {
+            // Without a monitoring stream the id of the record is 0.
+            MonitorCommand::Info(_) => self.on_file.reply.succeed(&[0; 4]),
+            MonitorCommand::Application(_) | MonitorCommand::Switch { .. } => self.on_file.reply.succeed(&[]),
+        }
+    }
+}
+
+/// Parses a command about monitoring.
+fn monitor_command(text: &[u8]) -> Option<MonitorCommand> {
+    let (word, rest) = split_word(text);
+    let application = rest.trim_ascii().to_vec();
+    if word == b"appid" {
+        return (!application.is_empty()).then_some(MonitorCommand::Application(application));
+    }
+    let (switch, rest) = split_word(rest);
+    let text = rest.trim_ascii().to_vec();
+    match (word, switch) {
+        (b"monitor", b"on" | b"off") => {
+            Some(MonitorCommand::Switch { is_on: switch == b"on", application: text })
+        }
+        (b"monitor", b"info") => Some(MonitorCommand::Info(text)),
+        _ => None,
     }
 }
 

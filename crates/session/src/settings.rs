@@ -113,6 +113,9 @@ pub struct Settings {
     pub live_values: Vec<(String, LiveValue)>,
     /// Files can be removed from a disk cache (`kXR_set` with `cache`).
     pub has_cache: bool,
+    /// The driver executes commands about monitoring (`kXR_set` with `monitor` or `appid`). Otherwise they
+    /// succeed and have no effect.
+    pub has_monitoring: bool,
     /// Paths that begin with `/xrdpfc_command/` are commands of the cache.
     pub has_path_commands: bool,
     /// Maximum number of prepare requests per session; `None` means unlimited.
@@ -139,6 +142,7 @@ impl Default for Settings {
             configuration: Vec::new(),
             live_values: Vec::new(),
             has_cache: false,
+            has_monitoring: false,
             has_path_commands: false,
             prepares_max: None,
             prepares_silent: false,

@@ -80,6 +80,14 @@ pub enum DriverTask {
         /// The session to end.
         session: SessionId,
     },
+    /// Execute a command about monitoring. [`crate::Session::answered`] takes a text of four bytes for
+    /// [`MonitorCommand::Info`], otherwise nothing.
+    Monitor {
+        /// Answered by [`crate::Session::answered`].
+        call: CallId,
+        /// The command.
+        command: MonitorCommand,
+    },
     /// Answer a request for statistics by [`crate::Session::answered`] with the text.
     Statistics {
         /// Answered by [`crate::Session::answered`].
@@ -87,6 +95,22 @@ pub enum DriverTask {
         /// The requested sections, as letters.
         selection: String,
     },
+}
+
+/// A command of a client about the monitoring of its session.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MonitorCommand {
+    /// The application with this name sends the following requests.
+    Application(Vec<u8>),
+    /// Monitor the session, or end that. The name of the application may be empty.
+    Switch {
+        /// Begins or continues.
+        is_on: bool,
+        /// The name of the application.
+        application: Vec<u8>,
+    },
+    /// Pass this text to collectors. The answer is its id.
+    Info(Vec<u8>),
 }
 
 /// A read for the driver.

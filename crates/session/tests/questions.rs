@@ -5,7 +5,7 @@
 mod support;
 
 use base::ErrorKind;
-use session::{DriverTask, Settings};
+use session::{DriverTask, MonitorCommand, Settings};
 use support::*;
 use vfs::{Answer, AttributeOutcome, AttributeWork, FileOperation, Operation, Value};
 
@@ -156,6 +156,28 @@ fn set_accepts_its_keywords_only() {
         let request = Raw::new(SET).payload(format!("{wrong} ").as_bytes());
         assert_eq!(bench.refused(&request), (3000, "invalid set parameter".to_owned()), "{wrong}");
     }
+}
+
+#[test]
+fn commands_about_monitoring_are_executed_by_the_driver() {
+    let mut bench = Bench::with(Settings { has_monitoring: true, ..Settings::default() }, 5);
+    let switch = |is_on, application: &str| MonitorCommand::Switch { is_on, application: application.into() };
+    for (text, expected) in [
+        ("appid root.exe x\0y", MonitorCommand::Application(b"root.exe x".to_vec())),
+        ("monitor on", switch(true, "")),
+        (" monitor  off  x ", switch(false, "x")),
+    ] {
+        let request = Raw::new(SET).payload(text.as_bytes());
+        let DriverTask::Monitor { call, command } = bench.ask(&request) else { panic!("{text}") };
+        assert_eq!(command, expected);
+        assert_eq!(bench.reply_of(call, Answer::DONE).body, b"");
+    }
+    let request = Raw::new(SET).payload(b"monitor info some text");
+    let DriverTask::Monitor { call, command } = bench.ask(&request) else { panic!() };
+    assert_eq!(command, MonitorCommand::Info(b"some text".to_vec()));
+    assert_eq!(bench.reply_of(call, text("\0\0\0\x07")).body, [0, 0, 0, 7]);
+    let request = Raw::new(SET).payload(b"monitor maybe");
+    assert_eq!(bench.refused(&request), (3000, "invalid set parameter".to_owned()));
 }
 
 /// Encodes the names of a fattr payload.

@@ -153,6 +153,7 @@ impl Player {
             DriverTask::Read(_) | DriverTask::ReadVector(_) | DriverTask::ReadWithHints(..) => {
                 Waiting::Driver
             }
+            DriverTask::Monitor { .. } => panic!("no monitoring is configured"),
             DriverTask::Proceed(_) => panic!("a write proceeds that did not wait"),
             DriverTask::Authenticate(_) | DriverTask::StartTls | DriverTask::LoginRefused { .. } => {
                 panic!("no authentication is configured")

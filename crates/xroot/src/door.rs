@@ -17,6 +17,9 @@ use wire::xroot::limits::HANDSHAKE_BYTES;
 /// Interval between checks whether a drain has ended.
 const DRAIN_LOOK: Duration = Duration::from_millis(10);
 
+/// Maximum time for the last packets of detailed monitoring to be sent.
+const LAST_PACKETS_MAX: Duration = Duration::from_secs(1);
+
 /// The xroot protocol on the shared port.
 pub struct XrootDoor {
     shared: Arc<FrontEnd>,
@@ -70,6 +73,21 @@ impl XrootDoor {
         }
         let left = self.clients();
         on_all(SessionHub::abort);
+        if let Some(streams) = &self.shared.config.streams {
+            let (flushed, mut all_flushed) = tokio::sync::mpsc::channel::<()>(1);
+            for handle in loops {
+                let flushed = flushed.clone();
+                // The work before it has sent the last packets of the loop.
+                handle.run(move || drop(flushed));
+            }
+            drop(flushed);
+            // It ends when all loops have dropped their ends.
+            let _ = tokio::time::timeout(LAST_PACKETS_MAX, all_flushed.recv()).await;
+            let until = Instant::now() + LAST_PACKETS_MAX;
+            while !streams.is_sent() && Instant::now() < until {
+                tokio::time::sleep(DRAIN_LOOK).await;
+            }
+        }
         left
     }
 }

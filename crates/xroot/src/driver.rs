@@ -17,6 +17,7 @@
 //! | `timeouts` | time limits of connections |
 //! | `jobs` | file operations that the driver itself has started |
 //! | `rare_state` | state that few sessions have at any time |
+//! | `monitoring` | records of detailed monitoring |
 //! | `session_log` | log lines of logins and disconnects |
 //! | `turn` | calls of the tasks of connections |
 //! | `ending` | the end of the session and of its connections |
@@ -34,6 +35,7 @@ use base::{Charge, Error, ErrorKind, MemoryPurpose};
 use context::SessionContext;
 use jobs::{DriverJob, JobKey, JobWork};
 use login::LoginSteps;
+use monitoring::answer_without_monitor;
 use net::LoopHandle;
 use rare_state::RareState;
 use session::{CallId, DriverTask, PathId, ReadTask, RequestFront, Session};
@@ -52,6 +54,7 @@ mod frame_context;
 mod jobs;
 mod login;
 mod loop_session;
+mod monitoring;
 mod rare_state;
 mod receipts;
 mod session_log;
@@ -291,17 +294,30 @@ impl SessionDriver {
             DriverTask::Call(id, operation) => return self.call(id, operation),
             DriverTask::FileCall(id, file, operation) => return self.file_call(id, &file, operation),
             DriverTask::Read(task) => self.read(task),
+            DriverTask::Monitor { call, command } => {
+                let answer = match self.rare.monitor_mut() {
+                    Some(monitor) => monitor.execute(&command),
+                    None => answer_without_monitor(&command),
+                };
+                return self.context.session.answered(call, answer, &mut self.context.links);
+            }
             DriverTask::ReadWithHints(task, hints) => {
                 self.read(task);
                 self.prefetch(&hints);
             }
             DriverTask::ReadVector(task) => {
+                if let Some(monitor) = self.rare.monitor_mut() {
+                    monitor.note_vector_read(&self.context, &task);
+                }
                 if let Some(link) = self.transfers.read_vector(&mut self.context, task) {
                     self.advance(link);
                 }
             }
             DriverTask::Receive(receive) => {
                 self.context.hub.stats.receive(&receive.into);
+                if let Some(monitor) = &self.rare.monitor {
+                    monitor.note_write(&receive);
+                }
                 let todo = self.rare.receipts.expect(&mut self.context, receive);
                 self.run_if_any(todo);
             }
@@ -325,6 +341,9 @@ impl SessionDriver {
 
     /// Executes a read.
     fn read(&mut self, task: ReadTask) {
+        if let Some(monitor) = &self.rare.monitor {
+            monitor.note_read(&self.context, &task);
+        }
         if let Some(link) = self.transfers.read(&mut self.context, task) {
             self.advance(link);
         }
@@ -362,6 +381,9 @@ impl SessionDriver {
         if matches!(operation, Operation::Open(..)) {
             self.context.hub.stats.opens.add(1);
         }
+        if let Some(monitor) = self.rare.monitor_mut() {
+            monitor.note_request(id, &operation);
+        }
         let reply = self.context.reply_to(u64::from(id.0));
         let started = self.context.hub.shared.files.start(self.context.session.caller(), operation, &reply);
         self.started(id, started)
@@ -371,6 +393,9 @@ impl SessionDriver {
         if matches!(operation, FileOperation::Sync) {
             self.context.hub.stats.syncs.add(1);
         }
+        if let Some(monitor) = self.rare.monitor_mut() {
+            monitor.note_operation(file, &operation);
+        }
         let reply = self.context.reply_to(u64::from(id.0));
         let started = file.start(operation, &reply);
         self.started(id, started)
@@ -378,10 +403,7 @@ impl SessionDriver {
 
     fn started(&mut self, id: CallId, started: Started) -> DriverTask {
         match started {
-            Started::Done(answer) => {
-                self.context.note(&answer);
-                self.context.session.answered(id, answer, &mut self.context.links)
-            }
+            Started::Done(answer) => self.answered(id, answer),
             Started::Pending => DriverTask::Nothing,
             Started::Later { seconds, text } => {
                 self.context.session.defer_answer(id, seconds, text, &mut self.context.links);
@@ -390,14 +412,21 @@ impl SessionDriver {
         }
     }
 
+    fn answered(&mut self, id: CallId, answer: Answer) -> DriverTask {
+        self.context.note(&answer);
+        if let Some(monitor) = self.rare.monitor_mut() {
+            monitor.answered(id, &answer);
+        }
+        self.context.session.answered(id, answer, &mut self.context.links)
+    }
+
     /// Delivers a late answer.
     pub(crate) fn deliver(this: &Rc<RefCell<Self>>, call: u64, answer: Answer) {
         Self::guarded(this, |driver| {
             driver.context.hub.stats.late_answers.add(1);
             let Some(key) = JobKey::of_call(call) else {
                 let id = CallId(u32::try_from(call).unwrap_or(u32::MAX));
-                driver.context.note(&answer);
-                let todo = driver.context.session.answered(id, answer, &mut driver.context.links);
+                let todo = driver.answered(id, answer);
                 driver.run(todo);
                 return;
             };

@@ -8,6 +8,7 @@ use crate::{
     SESSION_BYTES_MAX, SESSION_REQUEST_BYTES_MAX, STALLED_SECONDS_MAX,
 };
 use base::{Ceilings, MemoryBudget, Owner};
+use monitor::MonitorStreams;
 use net::TlsServer;
 use session::{HostName, LOGIN_TIME_MAX, Peer, Session, Settings};
 use std::future::Future;
@@ -75,6 +76,8 @@ pub struct Config {
     pub sendfile: bool,
     /// Makes the text of `query stats`; `None` if it is empty.
     pub statistics: Option<StatisticsText>,
+    /// Detailed monitoring; `None` if there is none. [`Settings::has_monitoring`] must be set with it.
+    pub streams: Option<Arc<MonitorStreams>>,
     /// Logs each login.
     pub log_logins: bool,
     /// Logs the end of each session that had logged in.
@@ -96,6 +99,7 @@ impl Default for Config {
             stalled_seconds: STALLED_SECONDS_MAX,
             sendfile: true,
             statistics: None,
+            streams: None,
             log_logins: true,
             log_disconnects: true,
         }

@@ -5,6 +5,7 @@
 
 use crate::front_end::FrontEnd;
 use crate::stats::LoopStats;
+use monitor::LoopStreams;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -105,6 +106,8 @@ pub(crate) struct Hub<S> {
     pub(crate) stats: Arc<LoopStats>,
     sessions: RefCell<HashMap<u64, Rc<RefCell<S>>>>,
     pub(crate) draining: Cell<bool>,
+    /// Buffers of detailed monitoring; `None` if there is none.
+    pub(crate) streams: Option<Rc<LoopStreams>>,
     started: Instant,
     ticks: Cell<u32>,
 }
@@ -127,6 +130,7 @@ impl<S: LoopSession> Hub<S> {
             stats,
             sessions: RefCell::default(),
             draining: Cell::new(shared.is_draining()),
+            streams: shared.config.streams.as_ref().map(LoopStreams::new),
             started: Instant::now(),
             ticks: Cell::new(0),
         });
@@ -211,6 +215,7 @@ impl<S: LoopSession> Hub<S> {
         for driver in self.all() {
             S::abort(&driver);
         }
+        self.streams.iter().for_each(|streams| streams.flush());
     }
 }
 
@@ -241,6 +246,7 @@ async fn tick<S: LoopSession>(hub: Rc<Hub<S>>) -> Infallible {
         let tick = u32::try_from(now.0 / TICK_MILLISECONDS).unwrap_or(u32::MAX);
         hub.ticks.set(tick);
         hub.shared.failures.write(Instant::now());
+        hub.streams.iter().for_each(|streams| streams.tick());
         for driver in hub.all() {
             S::check_time(&driver, now, tick);
         }

@@ -208,9 +208,9 @@ impl FuzzDriver {
             DriverTask::Receive(receive) => self.expect(receive),
             DriverTask::Proceed(call) => self.proceed(call),
             DriverTask::Bind { .. } => self.end(),
-            DriverTask::EndSession { call, .. } | DriverTask::Statistics { call, .. } => {
-                self.ask(call, PendingCallKind::Other)
-            }
+            DriverTask::EndSession { call, .. }
+            | DriverTask::Statistics { call, .. }
+            | DriverTask::Monitor { call, .. } => self.ask(call, PendingCallKind::Other),
         }
     }
 

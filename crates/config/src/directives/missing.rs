@@ -35,6 +35,7 @@ const MASS_STORAGE: MissingPart = missing("mass storage", "files are neither mig
 const UNCACHED: MissingPart = missing("cache", "nothing is cached; each read goes to the origin");
 const PROXY: MissingPart = missing("proxy", "the proxy works as without it");
 const MONITORING: MissingPart = missing("monitoring", "no monitoring data is sent");
+pub(super) const PLUG_IN_STREAMS: MissingPart = missing("monitoring", "no records of plug-ins are sent");
 
 /// Directives by name or prefix; the first that fits.
 const BY_NAME: [(&str, MissingPart); 27] = [

@@ -9,6 +9,7 @@ mod authorization;
 mod cache;
 mod cluster;
 mod definition;
+mod detailed_monitoring;
 mod draft;
 mod entity_program;
 mod export;

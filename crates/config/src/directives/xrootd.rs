@@ -3,6 +3,7 @@
 use super::arguments::Arguments;
 use super::authentication;
 use super::definition::{Directive, Section};
+use super::detailed_monitoring;
 use super::draft::Draft;
 use super::export;
 use super::fault::DirectiveFault;
@@ -123,10 +124,20 @@ pub(super) const SECTION: Section = Section {
             .default("keep 24h scrub 1h")
             .help("Records of prepare requests, for mass storage.")
             .example("keep 1d logdir /var/spool/xrootd/prep"),
-        Directive::not_yet(&["xrootd.monitor"], UsageFrequency::Most, "[options] dest {host:port}…")
-            .default("off")
-            .help("Detailed monitoring.")
-            .example("all fstat 60 lfn ops dest files info user collector.example.org:9930"),
+        Directive::new(
+            &["xrootd.monitor"],
+            UsageFrequency::Most,
+            "[...] [all] [auth] [flush [io] {time|off}] [fstat time [lfn] [ops] [ssq] [xfr number]] [{fbuff|fbsz} size] \
+             [gbuff size] [ident {time|off}] [mbuff size] [rbuff size] [rnums number] [window time] \
+             dest [event…] host:port [dest [event…] host:port]",
+            detailed_monitoring::monitor,
+        )
+        .default("off; flush 600s, fstat 0, fbuff 65472, ident 1h, mbuff 16k, rbuff 32k, window 60s")
+        .help("Sends records about clients, files and redirects to collectors over UDP. The events of a collector are \
+               files fstat info io iov redir user, and of plug-ins, which send nothing yet: ccm http pfc tcpmon \
+               throttle tpc; without events it gets `files`. All clients are monitored, also without `all`. \
+               `...` continues an earlier line. See [monitoring.md](monitoring.md).")
+        .example("all auth ident 5m fstat 60 lfn ops xfr 5 dest fstat info user redir collector.example.org:9930"),
         Directive::not_yet(&["xrootd.mongstream"], UsageFrequency::Most, "{all|stream…} use [options]")
             .default("off")
             .help("Monitoring streams of plug-ins.")

@@ -6,6 +6,7 @@
 mod authorization;
 mod cluster;
 mod cluster_key;
+mod detailed_monitoring;
 mod grid;
 mod logical;
 mod macaroons;
@@ -37,6 +38,10 @@ pub use cluster::{
     SharedFilesConfig, VIRTUAL_ID_MAX, WaitTime,
 };
 pub use cluster_key::ClusterKeyConfig;
+pub use detailed_monitoring::{
+    DetailedMonitoring, FileStreamSettings, MONITOR_DESTINATIONS_MAX, MonitorDestination, MonitorEvent,
+    MonitorEvents,
+};
 pub use grid::{
     AuthorityCheck, GRID_AUTHORITIES, GRID_CERTIFICATE, GRID_KEY, GRID_KEY_BITS, GRID_MAP, GridCipher,
     GridExport, GridForwarding, GridLimited, GridMapping, GridVoNames, GridVoUser, GsiOptions,

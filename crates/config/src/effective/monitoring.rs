@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::detailed_monitoring::DetailedMonitoring;
 use crate::setting::Setting;
 
 /// Interval between reports, unless the directive names another one.
@@ -177,11 +178,13 @@ pub struct SummaryReports {
 pub struct MonitoringConfig {
     /// `xrd.report`; `None` if no reports are sent.
     pub reports: Setting<Option<SummaryReports>>,
+    /// `xrootd.monitor`; `None` if nothing is sent.
+    pub detailed: Setting<Option<DetailedMonitoring>>,
 }
 
 impl Default for MonitoringConfig {
     fn default() -> Self {
-        Self { reports: Setting::default_of(None) }
+        Self { reports: Setting::default_of(None), detailed: Setting::default_of(None) }
     }
 }
 

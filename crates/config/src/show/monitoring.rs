@@ -1,11 +1,15 @@
 //! The values of monitoring as text.
 
+use super::detailed_monitoring;
 use super::lines::{EffectiveLines, Reload, time};
 use crate::effective::{MonitoringConfig, SummaryReports};
 
 /// Shows the values.
 pub(super) fn show(values: &MonitoringConfig, lines: &mut EffectiveLines) {
     lines.add(Reload::Safe, "xrd.report", &values.reports, |reports| reports.as_ref().map(summary));
+    lines.add(Reload::Restart, "xrootd.monitor", &values.detailed, |settings| {
+        settings.as_ref().map(detailed_monitoring::arguments)
+    });
 }
 
 fn summary(reports: &SummaryReports) -> String {

@@ -291,6 +291,7 @@ pub fn name(todo: &DriverTask) -> &'static str {
         DriverTask::StartTls => "start TLS",
         DriverTask::LoginRefused { .. } => "login refused",
         DriverTask::Statistics { .. } => "statistics",
+        DriverTask::Monitor { .. } => "monitor",
     }
 }
 

@@ -188,6 +188,9 @@ impl SessionDriver {
             if known {
                 driver.log_disconnect();
             }
+            if driver.rare.monitor.is_some() {
+                driver.rare.monitor = None;
+            }
             waiting = driver.take_waiting_for_end();
         }
         drop(driver);

@@ -5,6 +5,7 @@
 //! is awaited, no input of the connection is taken.
 
 use super::context::SessionContext;
+use super::monitoring::SessionMonitor;
 use super::rare_state::RareState;
 use super::{SessionDriver, SessionHub, session_log};
 use crate::front_end::{LoginPool, PeerNames};
@@ -66,6 +67,9 @@ impl LoginSteps<'_> {
             hub.shared.registry.logged_in(session.id(), session.caller());
             *self.logged_in = true;
             session_log::log_login(session.caller(), hub.shared.config.log_logins);
+            if let Some(monitor) = SessionMonitor::begin(hub, session.caller()) {
+                self.rare.monitor = Some(monitor);
+            }
         } else if session.is_authenticating() && self.rare.login.since.is_none() {
             self.rare.login.since = Some(hub.now());
         }

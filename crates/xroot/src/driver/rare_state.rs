@@ -1,7 +1,8 @@
 //! [`RareState`]: the parts of a session that are allocated on demand.
 
+use super::monitoring::SessionMonitor;
 use super::receipts::Receipts;
-use crate::lazy::LazyTable;
+use crate::lazy::{Lazy, LazyTable};
 use crate::login_waits::LoginWaits;
 use crate::registry::SessionHome;
 use session::CallId;
@@ -23,6 +24,8 @@ pub(super) struct RareState {
     /// The control connection switches to TLS.
     pub(super) starts_tls: bool,
     pub(super) login: LoginWaits,
+    /// Records of detailed monitoring.
+    pub(super) monitor: Option<Box<SessionMonitor>>,
 }
 
 impl LazyTable for RareState {
@@ -33,6 +36,7 @@ impl LazyTable for RareState {
         join: None,
         starts_tls: false,
         login: LoginWaits::NONE,
+        monitor: None,
     };
 
     fn is_empty(&self) -> bool {
@@ -42,5 +46,16 @@ impl LazyTable for RareState {
             && self.join.is_none()
             && !self.starts_tls
             && self.login.is_over()
+            && self.monitor.is_none()
+    }
+}
+
+impl Lazy<RareState> {
+    /// Returns the records of the session, if there are any. It never allocates.
+    pub(super) fn monitor_mut(&mut self) -> Option<&mut SessionMonitor> {
+        match self.monitor.is_some() {
+            true => self.monitor.as_deref_mut(),
+            false => None,
+        }
     }
 }
