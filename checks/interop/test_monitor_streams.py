@@ -201,6 +201,7 @@ def test_a_client_ends_its_trace():
 
 
 def test_redirects_are_recorded():
+    """With marks of the time that have the configured window, as in packets of the real server."""
     with Collector() as collector, peers.Ours(settings=settings(collector) + "xrootd.redirect 127.0.0.1:9 /away\n") as server:
         with raw.Connection(server, user="tester") as client:
             for options in (raw.O_READ, raw.O_UPDT, raw.O_NEW | raw.O_UPDT):
@@ -212,6 +213,7 @@ def test_redirects_are_recorded():
         assert [record[1:] for record in records if record[0] == "redirect"] == [
             (operation, 9, session.user.id, "127.0.0.1:/away/x") for operation in (5, 6, 4)]
         assert records[0][0] == records[-1][0] == "window"
+        assert {record[1] for record in records if record[0] == "window"} == {2}
 
 
 def test_hostile_texts_stay_in_their_records():

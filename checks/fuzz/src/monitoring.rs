@@ -51,7 +51,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         FileRecord::Disconnect { user: 1 },
     ];
     let redirects = vec![
-        RedirectRecord::Window { seconds: 1, time: 2 },
+        RedirectRecord::Window { window: 1, time: 2 },
         RedirectRecord::Redirect {
             operation: RedirectOperation::STAT,
             is_local: false,

@@ -50,8 +50,7 @@ impl RedirectBuffer {
     }
 
     fn mark(&mut self, now: Seconds) {
-        let seconds = now.saturating_sub(self.marked);
-        RedirectRecord::Window { seconds, time: now }.encode(&mut self.bytes);
+        RedirectRecord::Window { window: self.window, time: now }.encode(&mut self.bytes);
         self.marked = now;
     }
 }
@@ -77,9 +76,9 @@ mod tests {
         let mut packet = buffer.take(190).unwrap();
         MonitorPacketHeader::complete(&mut packet, 1);
         let Ok(Packet::Redirects(_, records)) = Packet::decode(&packet) else { panic!("no redirects") };
-        let mark = |seconds, time| RedirectRecord::Window { seconds, time };
+        let mark = |time| RedirectRecord::Window { window: 60, time };
         let one = redirect(b"h:/a");
-        assert_eq!(records.records, [mark(20, 120), one, one, mark(60, 180), one, mark(10, 190)]);
+        assert_eq!(records.records, [mark(120), one, one, mark(180), one, mark(190)]);
         assert_eq!(records.server, 5);
     }
 

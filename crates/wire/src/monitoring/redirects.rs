@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0  u64  id of the server with 0xf0 in the first byte
-//! 8  marks of the time: u32 seconds since the last mark, u32 time
+//! 8  marks of the time: u32 window as configured, in seconds, less than 2^24; u32 time
 //!    redirects: u8 0x80 | operation (0x90 | operation: within the server), u8 units of text,
 //!    u16 port, u32 id of the user; then host:path, in units of 8 bytes, padded with NULs
 //! ```
@@ -21,6 +21,9 @@ pub const UNIT_BYTES: usize = 8;
 pub const HOST_BYTES_MAX: usize = 256;
 /// Maximum length of a path in bytes.
 pub const PATH_BYTES_MAX: usize = 1024;
+
+/// The kind of the record is in the first byte of the field.
+const WINDOW_MAX: u32 = (1 << 24) - 1;
 
 const SERVER: u64 = 0xf0 << 56;
 const REDIRECT: u8 = 0x80;
@@ -52,8 +55,8 @@ codes! {
 pub enum RedirectRecord<'a> {
     /// A mark of the time.
     Window {
-        /// Seconds since the last mark, less than 2^31.
-        seconds: u32,
+        /// The configured time between two marks in seconds, less than 2^24. It is not the time that has passed.
+        window: u32,
         /// The time, in seconds since the epoch.
         time: u32,
     },
@@ -75,8 +78,8 @@ pub enum RedirectRecord<'a> {
 impl Encode for RedirectRecord<'_> {
     fn encode(&self, out: &mut Vec<u8>) {
         match *self {
-            Self::Window { seconds, time } => {
-                FieldWriter::new(out).u32(seconds & i32::MAX.cast_unsigned()).u32(time);
+            Self::Window { window, time } => {
+                FieldWriter::new(out).u32(window.min(WINDOW_MAX)).u32(time);
             }
             Self::Redirect { operation, is_local, port, user, target } => {
                 let most = HOST_BYTES_MAX + 1 + PATH_BYTES_MAX;
@@ -120,10 +123,9 @@ impl<'a> Decode<'a> for RedirectRecords<'a> {
             let second = fields.u32("record")?;
             let bad = WireError::BadItem { field: "redirects", index: records.len() };
             records.push(match kind {
-                0..REDIRECT => RedirectRecord::Window {
-                    seconds: u32::from_be_bytes([kind, units, p0, p1]),
-                    time: second,
-                },
+                0 => {
+                    RedirectRecord::Window { window: u32::from_be_bytes([kind, units, p0, p1]), time: second }
+                }
                 _ if kind & !(LOCAL | OPERATION) == REDIRECT => {
                     let text = fields.bytes(usize::from(units) * UNIT_BYTES, "text")?;
                     let target = text.split(|&byte| byte == 0).next().unwrap_or_default();
@@ -165,9 +167,9 @@ mod tests {
         let bytes = b"\xf0\x00\x49\xab\x89\xd1\x16\x26\x00\x00\x00\x02\x6b\x00\x66\x14\x8d\x03\x5d\xc0\x00\x00\x00\x02\
             127.0.0.1:/data/big\0\0\0\0\0\x00\x00\x00\x02\x6b\x00\x66\x1a";
         let records = RedirectRecords::decode(bytes).unwrap();
-        let (seconds, user) = (2, 2);
+        let (window, user) = (2, 2);
         let expected = [
-            RedirectRecord::Window { seconds, time: 0x6b00_6614 },
+            RedirectRecord::Window { window, time: 0x6b00_6614 },
             RedirectRecord::Redirect {
                 operation: RedirectOperation::STAT,
                 is_local: false,
@@ -175,7 +177,7 @@ mod tests {
                 user,
                 target: b"127.0.0.1:/data/big",
             },
-            RedirectRecord::Window { seconds, time: 0x6b00_661a },
+            RedirectRecord::Window { window, time: 0x6b00_661a },
         ];
         assert_eq!((records.server, &records.records[..]), (0x49ab_89d1_1626, &expected[..]));
         assert_eq!(records.encoded(), bytes);
@@ -183,6 +185,12 @@ mod tests {
             let part = RedirectRecords::decode(&bytes[..end]);
             assert_eq!(part.is_ok(), [8, 16, 48].contains(&end), "{end}");
         }
+    }
+
+    #[test]
+    fn a_long_window_does_not_change_the_kind_of_a_mark() {
+        let bytes = RedirectRecord::Window { window: u32::MAX, time: 7 }.encoded();
+        assert_eq!(bytes, [0, 0xff, 0xff, 0xff, 0, 0, 0, 7]);
     }
 
     #[test]
