@@ -111,7 +111,7 @@ impl StreamSender {
             return;
         }
         self.paused_until = None;
-        if !self.sender.deliver(packet) {
+        if self.sender.try_send(packet).is_err() {
             self.state.dropped.fetch_add(1, Ordering::Relaxed);
             self.paused_until = self.sender.needs_look_up().then(|| Instant::now() + FAILURE_PAUSE);
         }
