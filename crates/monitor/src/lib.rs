@@ -33,7 +33,6 @@ pub use sections::{
 };
 pub use sender::{REPORT_BYTES_MAX, ReportSender};
 pub use streams::{
-    AuthenticatedUser, DroppedPackets, LoopStreams, MonitorStreams, MonitoredUser, SessionStreams,
-    StreamSender,
+    AuthenticatedUser, LoopStreams, MonitorStreams, MonitoredUser, SessionStreams, StreamSender,
 };
 pub use transfer_records::{PurgeFigures, RecordSender, TransferFigures, TransferKind, TransferRecords};

@@ -33,7 +33,7 @@ mod user;
 pub use loop_streams::LoopStreams;
 pub use sender::StreamSender;
 pub use session::SessionStreams;
-pub use shared::{DroppedPackets, MonitorStreams};
+pub use shared::MonitorStreams;
 pub use user::{AuthenticatedUser, MonitoredUser};
 
 /// A time in seconds since the epoch, as packets have it.

@@ -5,7 +5,7 @@ use super::sender::{SequenceKind, StreamPacket, StreamSender};
 use crate::transfer_records::{RecordSender, line, sender_id};
 use config::{DetailedMonitoring, MonitorEvent, MonitorEvents};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{SystemTime, UNIX_EPOCH};
 use wire::Encode;
@@ -58,9 +58,6 @@ struct CollectorQueue {
     wanted: MonitorEvents,
     packets: SyncSender<StreamPacket>,
     state: Arc<QueueState>,
-    address: String,
-    /// Packets were dropped since the last one that found a place.
-    is_full: AtomicBool,
 }
 
 /// The state of a queue that its thread shares.
@@ -68,17 +65,21 @@ struct CollectorQueue {
 pub(super) struct QueueState {
     /// Bytes of the packets that wait.
     pub(super) bytes: AtomicUsize,
-    /// Packets that were dropped.
+    /// Packets that were lost since the start.
     pub(super) dropped: AtomicU64,
+    /// Packets that found no place, which have no number yet: of each [`SequenceKind`].
+    unnumbered: [AtomicU32; 2],
 }
 
-/// Packets for a collector that were dropped because its queue was full.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DroppedPackets {
-    /// The address of the collector.
-    pub address: String,
-    /// Number since the start.
-    pub packets: u64,
+impl QueueState {
+    /// Returns the number of packets that found no place and have no number yet.
+    pub(super) fn unnumbered(&self, kind: SequenceKind) -> &AtomicU32 {
+        let [common, files] = &self.unnumbered;
+        match kind {
+            SequenceKind::Common => common,
+            SequenceKind::Files => files,
+        }
+    }
 }
 
 impl MonitorStreams {
@@ -97,20 +98,13 @@ impl MonitorStreams {
         for destination in &settings.destinations {
             let (packets, received) = sync_channel(QUEUE_PACKETS_MAX);
             let state = Arc::new(QueueState::default());
-            let address = destination.address.clone();
             senders.push(StreamSender::new(
-                address.clone(),
+                destination.address.clone(),
                 (received, state.clone()),
                 identification.clone(),
                 settings.identification,
             ));
-            queues.push(CollectorQueue {
-                wanted: destination.events,
-                packets,
-                state,
-                address: address.to_string(),
-                is_full: AtomicBool::new(false),
-            });
+            queues.push(CollectorQueue { wanted: destination.events, packets, state });
         }
         let streams = Self {
             events: settings.events(),
@@ -164,13 +158,10 @@ impl MonitorStreams {
         }
     }
 
-    /// Returns the number of dropped packets of each collector.
-    pub fn dropped(&self) -> Vec<DroppedPackets> {
-        let dropped = |queue: &CollectorQueue| DroppedPackets {
-            address: queue.address.clone(),
-            packets: queue.state.dropped.load(Ordering::Relaxed),
-        };
-        self.queues.iter().map(dropped).collect()
+    /// Returns the number of lost packets of each collector.
+    #[cfg(test)]
+    pub(super) fn dropped(&self) -> Vec<u64> {
+        self.queues.iter().map(|queue| queue.state.dropped.load(Ordering::Relaxed)).collect()
     }
 
     /// Reports whether no packet waits to be sent.
@@ -204,23 +195,15 @@ impl MonitorStreams {
 }
 
 impl CollectorQueue {
+    /// Passes a packet to the thread of the collector. The log is left to that thread.
     fn push(&self, packet: StreamPacket) {
-        let bytes = packet.bytes.len();
+        let (bytes, sequence) = (packet.bytes.len(), packet.sequence);
         let waiting = self.state.bytes.fetch_add(bytes, Ordering::Relaxed);
         let is_taken = waiting + bytes <= QUEUE_BYTES_MAX && self.packets.try_send(packet).is_ok();
         if !is_taken {
             self.state.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.state.unnumbered(sequence).fetch_add(1, Ordering::Relaxed);
             self.state.dropped.fetch_add(1, Ordering::Relaxed);
-        }
-        // The flag is written only when it changes, because all loops share it.
-        if self.is_full.load(Ordering::Relaxed) == is_taken {
-            let was_full = self.is_full.swap(!is_taken, Ordering::Relaxed);
-            if !is_taken && !was_full {
-                let address = &self.address;
-                tracing::warn!(
-                    "packets of xrootd.monitor for {address} are lost, because they cannot be sent fast enough"
-                );
-            }
         }
     }
 }

@@ -295,13 +295,54 @@ fn a_queue_that_is_full_drops_packets_and_counts_them() {
     let packets = bench.packets(0);
     let bytes: usize = packets.iter().map(Vec::len).sum();
     assert!(packets.len() <= QUEUE_PACKETS_MAX && bytes <= QUEUE_BYTES_MAX, "{} {bytes}", packets.len());
-    assert_eq!(dropped[0].packets, 10_001 - packets.len() as u64);
-    assert_eq!(dropped[1].packets, dropped[0].packets);
+    assert_eq!(dropped[0], 10_001 - packets.len() as u64);
+    assert_eq!(dropped[1], dropped[0]);
     // There is room again, for one collector.
     session.info(b"next");
     assert_eq!(bench.packets(0).len(), 1);
-    assert_eq!(bench.streams.shared().dropped()[0].packets, dropped[0].packets);
-    assert_eq!(bench.streams.shared().dropped()[1].packets, dropped[1].packets + 1);
+    assert_eq!(bench.streams.shared().dropped(), [dropped[0], dropped[1] + 1]);
+}
+
+#[test]
+fn packets_that_found_no_place_are_gaps_in_the_numbers() {
+    for lost in [1, 200, 256, 300] {
+        let mut bench = Bench::new(&[ALL], |_| {});
+        let send = |bench: &Bench, number| {
+            let shared = bench.streams.shared();
+            (0..number).for_each(|_| shared.send_map(MonitorEvent::Info, PacketCode::INFO, 1, b"x"));
+        };
+        send(&bench, 20_000);
+        let taken = 20_000 - bench.streams.shared().dropped()[0];
+        bench.packets(0);
+        send(&bench, 1);
+        let last = bench.packets(0)[0][1];
+        send(&bench, taken + lost);
+        let numbers: Vec<_> = bench.packets(0).iter().map(|packet| packet[1]).collect();
+        assert_eq!(numbers.len() as u64, taken);
+        // Before the first packet that is sent after the loss.
+        let gap = numbers[0].wrapping_sub(last.wrapping_add(1));
+        assert_eq!(u64::from(gap), if lost == 256 { 1 } else { lost % 256 });
+        assert!(numbers.windows(2).all(|pair| pair[1] == pair[0].wrapping_add(1)));
+    }
+}
+
+#[test]
+fn an_identification_that_is_lost_is_repeated_soon() {
+    for interval in [Duration::ZERO, Duration::from_secs(3600)] {
+        // The system refuses this address.
+        let mut bench = Bench::new(&[ALL], |settings| {
+            settings.identification = Some(interval);
+            settings.destinations[0].address = "255.255.255.255:9".parse().unwrap();
+        });
+        let now = std::time::Instant::now() + Duration::from_secs(1);
+        bench.senders[0].identify(now);
+        assert_eq!(bench.streams.shared().dropped(), [1]);
+        assert_eq!(bench.senders[0].wait(now), Duration::from_secs(10));
+        let mut bench = Bench::new(&[ALL], |settings| settings.identification = Some(interval));
+        bench.senders[0].identify(now);
+        assert_eq!(bench.streams.shared().dropped(), [0]);
+        assert_eq!(bench.senders[0].wait(now), Duration::from_secs(3600));
+    }
 }
 
 #[test]
