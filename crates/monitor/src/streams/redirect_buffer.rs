@@ -46,7 +46,10 @@ impl RedirectBuffer {
             return None;
         }
         self.mark(now);
-        Some(std::mem::take(&mut self.bytes))
+        // The buffer stays here: a packet that waits to be sent has no more memory than it needs.
+        let packet = self.bytes.to_vec();
+        self.bytes.clear();
+        Some(packet)
     }
 
     fn mark(&mut self, now: Seconds) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use wire::monitoring::MonitorPacketHeader;
+use wire::monitoring::{MonitorPacketHeader, PacketCode};
 
 /// Time for which nothing is sent after a failure, because a look-up of a name can take long. A collector is
 /// not asked whether it is there, so most failures are those of names.
@@ -33,6 +33,14 @@ pub(super) enum SequenceKind {
 pub(super) struct StreamPacket {
     pub(super) sequence: SequenceKind,
     pub(super) bytes: Vec<u8>,
+}
+
+impl StreamPacket {
+    /// Reports whether a collector needs the packet for what others tell: logins, tokens, the file stream.
+    pub(super) fn is_essential(&self) -> bool {
+        let codes = [PacketCode::USER, PacketCode::TOKEN, PacketCode::FILE];
+        codes.iter().any(|code| self.bytes.first() == Some(&code.0))
+    }
 }
 
 /// Sends the packets of one collector, and numbers them. It needs a thread of its own, because it looks up
@@ -108,7 +116,7 @@ impl StreamSender {
                 Ok(packet) => {
                     let packet = self.numbered(packet);
                     self.send(&packet);
-                    self.state.bytes.fetch_sub(packet.len(), Ordering::Release);
+                    self.state.leave(packet.capacity());
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -173,7 +181,7 @@ impl StreamSender {
     pub(super) fn waiting(&mut self) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         while let Ok(packet) = self.packets.try_recv() {
-            self.state.bytes.fetch_sub(packet.bytes.len(), Ordering::Release);
+            self.state.leave(packet.bytes.capacity());
             packets.push(self.numbered(packet));
         }
         packets

@@ -6,6 +6,7 @@ use super::user::MonitoredUser;
 use super::{MonitorStreams, Seconds};
 use crate::transfer_records::line;
 use config::MonitorEvent;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use wire::monitoring::file_records::NAME_BYTES_MAX;
@@ -14,6 +15,9 @@ use wire::monitoring::{FileRecord, PacketCode, RedirectOperation, RedirectRecord
 
 /// Maximum length of the text of an application in bytes. The rest is cut.
 const APPLICATION_BYTES_MAX: usize = 1024;
+
+/// Number of texts of applications that a session can send in a second. Others have no id.
+const INFOS_MAX: u8 = 16;
 
 /// The flag of a disconnect for sessions that did not end by themselves is not used: a session ends when its
 /// connection does.
@@ -38,6 +42,8 @@ pub struct SessionStreams {
     /// The client does not object to the trace of its files.
     is_traced: bool,
     since: Seconds,
+    /// The second of the last text of an application, and the number of texts in it.
+    infos: Cell<(Seconds, u8)>,
     /// The open files, by the name that the caller has for each.
     files: HashMap<usize, MonitoredFile>,
     /// Number of vector reads.
@@ -64,6 +70,7 @@ impl SessionStreams {
             first_line: first_line.into(),
             is_traced: true,
             since: streams.now(),
+            infos: Cell::new((streams.now(), 0)),
             files: HashMap::new(),
             vectors: 0,
         }
@@ -78,11 +85,15 @@ impl SessionStreams {
         self.is_traced = is_traced;
     }
 
-    /// Sends a text about the application. Returns its id; 0 if no collector wants it.
+    /// Sends a text about the application. Returns its id; 0 if no collector wants it, or if the client has sent too
+    /// many.
     pub fn info(&self, text: &[u8]) -> u32 {
-        if !self.shared().wants(MonitorEvent::Info) {
+        let (second, number) = self.infos.get();
+        let number = if second == self.streams.now() { number } else { 0 };
+        if !self.shared().wants(MonitorEvent::Info) || number >= INFOS_MAX {
             return 0;
         }
+        self.infos.set((self.streams.now(), number + 1));
         let id = self.shared().new_id();
         let text = text.get(..APPLICATION_BYTES_MAX).unwrap_or(text);
         let text = String::from_utf8_lossy(text);

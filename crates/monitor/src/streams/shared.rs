@@ -13,8 +13,11 @@ use wire::monitoring::{MapPacket, PacketCode};
 
 /// Number of packets that wait for the thread of a collector. Further ones are dropped.
 pub(super) const QUEUE_PACKETS_MAX: usize = 4096;
-/// Bytes of packets that wait for the thread of a collector. Further packets are dropped.
+/// Memory of packets that wait for the thread of a collector, in bytes. Further packets are dropped.
 pub(super) const QUEUE_BYTES_MAX: usize = 8 << 20;
+/// The part of both limits that packets of all kinds can use, in quarters. The rest is for those without which a
+/// collector knows neither clients nor totals.
+const COMMON_QUARTERS: usize = 3;
 
 /// What all event loops share. Packets are sent until it is dropped.
 pub struct MonitorStreams {
@@ -63,8 +66,10 @@ struct CollectorQueue {
 /// The state of a queue that its thread shares.
 #[derive(Default)]
 pub(super) struct QueueState {
-    /// Bytes of the packets that wait.
-    pub(super) bytes: AtomicUsize,
+    /// Memory of the packets that wait, in bytes.
+    bytes: AtomicUsize,
+    /// Number of packets that wait.
+    packets: AtomicUsize,
     /// Packets that were lost since the start.
     pub(super) dropped: AtomicU64,
     /// Packets that found no place, which have no number yet: of each [`SequenceKind`].
@@ -72,6 +77,26 @@ pub(super) struct QueueState {
 }
 
 impl QueueState {
+    /// Counts a packet that waits. Returns `false` if there is no place for it.
+    fn enter(&self, packet: &StreamPacket) -> bool {
+        let quarters = if packet.is_essential() { 4 } else { COMMON_QUARTERS };
+        let size = packet.bytes.capacity();
+        let bytes = self.bytes.fetch_add(size, Ordering::Relaxed);
+        let packets = self.packets.fetch_add(1, Ordering::Relaxed);
+        let has_place =
+            bytes + size <= QUEUE_BYTES_MAX / 4 * quarters && packets < QUEUE_PACKETS_MAX / 4 * quarters;
+        if !has_place {
+            self.leave(size);
+        }
+        has_place
+    }
+
+    /// Counts a packet of this capacity that does not wait any more.
+    pub(super) fn leave(&self, size: usize) {
+        self.bytes.fetch_sub(size, Ordering::Release);
+        self.packets.fetch_sub(1, Ordering::Release);
+    }
+
     /// Returns the number of packets that found no place and have no number yet.
     pub(super) fn unnumbered(&self, kind: SequenceKind) -> &AtomicU32 {
         let [common, files] = &self.unnumbered;
@@ -197,11 +222,13 @@ impl MonitorStreams {
 impl CollectorQueue {
     /// Passes a packet to the thread of the collector. The log is left to that thread.
     fn push(&self, packet: StreamPacket) {
-        let (bytes, sequence) = (packet.bytes.len(), packet.sequence);
-        let waiting = self.state.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let is_taken = waiting + bytes <= QUEUE_BYTES_MAX && self.packets.try_send(packet).is_ok();
+        let (size, sequence) = (packet.bytes.capacity(), packet.sequence);
+        let has_place = self.state.enter(&packet);
+        let is_taken = has_place && self.packets.try_send(packet).is_ok();
+        if has_place && !is_taken {
+            self.state.leave(size);
+        }
         if !is_taken {
-            self.state.bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.state.unnumbered(sequence).fetch_add(1, Ordering::Relaxed);
             self.state.dropped.fetch_add(1, Ordering::Relaxed);
         }

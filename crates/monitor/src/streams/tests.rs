@@ -285,22 +285,60 @@ fn totals_of_open_files_come_with_each_second_packet_if_they_change() {
 
 #[test]
 fn a_queue_that_is_full_drops_packets_and_counts_them() {
-    let mut bench = Bench::new(&[ALL, ALL], |_| {});
-    let session = bench.login();
-    let text = [b'x'; 5000];
-    for _ in 0..10_000 {
-        assert_ne!(session.info(&text), 0);
+    for length in [0, 65_000] {
+        let mut bench = Bench::new(&[ALL, ALL], |_| {});
+        let text = vec![b'x'; length];
+        let send = |bench: &Bench, number, code| {
+            let shared = bench.streams.shared();
+            (0..number).for_each(|_| shared.send_map(MonitorEvent::User, code, 1, &text));
+        };
+        send(&bench, 10_000, PacketCode::INFO);
+        let dropped = bench.streams.shared().dropped();
+        // There are places that only essential packets have.
+        send(&bench, 10_000, PacketCode::USER);
+        let all_dropped = bench.streams.shared().dropped();
+        let packets = bench.packets(0);
+        let bytes: usize = packets.iter().map(Vec::capacity).sum();
+        let infos = packets.iter().filter(|packet| packet[0] == b'i').count();
+        assert!(packets.len() <= QUEUE_PACKETS_MAX && bytes <= QUEUE_BYTES_MAX, "{} {bytes}", packets.len());
+        assert!(infos < packets.len() * 4 / 5 && infos > packets.len() / 2, "{infos} {}", packets.len());
+        assert!(packets.len() == QUEUE_PACKETS_MAX || bytes > QUEUE_BYTES_MAX / 10 * 9);
+        assert_eq!(dropped[0], 10_000 - infos as u64);
+        assert_eq!(all_dropped[0], 20_000 - packets.len() as u64);
+        assert_eq!(all_dropped[1], all_dropped[0]);
+        // There is room again, for one collector.
+        send(&bench, 1, PacketCode::INFO);
+        assert_eq!(bench.packets(0).len(), 1);
+        assert_eq!(bench.streams.shared().dropped(), [all_dropped[0], all_dropped[1] + 1]);
     }
-    let dropped = bench.streams.shared().dropped();
+}
+
+#[test]
+fn packets_that_wait_have_no_spare_memory() {
+    let mut bench = Bench::new(&[ALL], |settings| settings.trace_buffer_bytes = 65_535);
+    for _ in 0..50 {
+        let mut session = bench.login();
+        session.opened(1, "/a", 1, false);
+        session.redirected(RedirectOperation::STAT, ("h", 1), "/c");
+        drop(session);
+        bench.streams.flush();
+    }
     let packets = bench.packets(0);
-    let bytes: usize = packets.iter().map(Vec::len).sum();
-    assert!(packets.len() <= QUEUE_PACKETS_MAX && bytes <= QUEUE_BYTES_MAX, "{} {bytes}", packets.len());
-    assert_eq!(dropped[0], 10_001 - packets.len() as u64);
-    assert_eq!(dropped[1], dropped[0]);
-    // There is room again, for one collector.
-    session.info(b"next");
-    assert_eq!(bench.packets(0).len(), 1);
-    assert_eq!(bench.streams.shared().dropped(), [dropped[0], dropped[1] + 1]);
+    assert_eq!(packets.len(), 250);
+    let spare: usize = packets.iter().map(|packet| packet.capacity() - packet.len()).sum();
+    assert!(spare < 250 * 256, "{spare}");
+}
+
+#[test]
+fn a_client_that_sends_many_texts_gets_no_ids_for_them() {
+    let mut bench = Bench::new(&[ALL], |_| {});
+    let session = bench.login();
+    for _ in 0..2 {
+        let ids: Vec<_> = (0..1000).map(|_| session.info(b"x")).collect();
+        assert!(ids[..16].iter().all(|id| *id > 0) && ids[16..].iter().all(|id| *id == 0));
+        bench.pass(1);
+    }
+    assert_eq!(bench.codes(0), format!("u{}", "i".repeat(32)));
 }
 
 #[test]
@@ -311,8 +349,8 @@ fn packets_that_found_no_place_are_gaps_in_the_numbers() {
             let shared = bench.streams.shared();
             (0..number).for_each(|_| shared.send_map(MonitorEvent::Info, PacketCode::INFO, 1, b"x"));
         };
-        send(&bench, 20_000);
-        let taken = 20_000 - bench.streams.shared().dropped()[0];
+        send(&bench, 5000);
+        let taken = 5000 - bench.streams.shared().dropped()[0];
         bench.packets(0);
         send(&bench, 1);
         let last = bench.packets(0)[0][1];

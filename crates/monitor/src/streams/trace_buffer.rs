@@ -48,7 +48,10 @@ impl TraceBuffer {
         }
         self.last = now;
         self.mark(now);
-        Some(std::mem::take(&mut self.bytes))
+        // The buffer stays here: a packet that waits to be sent has no more memory than it needs.
+        let packet = self.bytes.to_vec();
+        self.bytes.clear();
+        Some(packet)
     }
 
     fn mark(&mut self, now: Seconds) {
