@@ -12,7 +12,7 @@ use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::monitoring::{FileRecord, RedirectRecord, TraceRecord};
 
 /// The buffers of one event loop, and the totals of the files that its clients have open.
@@ -20,6 +20,11 @@ pub struct LoopStreams {
     shared: Arc<MonitorStreams>,
     /// The time of the last tick, so that records do not read the clock.
     now: Cell<Seconds>,
+    /// The time since the start of the loop as of the last tick. Unlike [`Self::now`] it is never set back.
+    age: Cell<Duration>,
+    started: Instant,
+    /// A session has ended since the last tick.
+    has_ended: Cell<bool>,
     state: RefCell<LoopState>,
 }
 
@@ -31,9 +36,9 @@ struct LoopState {
     /// The trace for collectors that only want opens and closes.
     trace: TraceBuffer,
     redirects: RedirectBuffer,
-    /// Times of the next packets that are not full.
-    files_due: Seconds,
-    others_due: Seconds,
+    /// Times of the next packets that are not full, since the start of the loop.
+    files_due: Duration,
+    others_due: Duration,
     /// Packets of the file stream until the next totals of open files.
     rounds: u32,
 }
@@ -51,11 +56,18 @@ impl LoopStreams {
             io: TraceBuffer::new(started, server, settings.trace_buffer_bytes, window, now),
             trace: TraceBuffer::new(started, server, settings.trace_buffer_bytes, window, now),
             redirects: RedirectBuffer::new(started, server, settings.redirect_buffer_bytes, window, now),
-            files_due: now.saturating_add(seconds(settings.files.interval)),
-            others_due: now.saturating_add(settings.flush.map_or(Seconds::MAX, seconds)),
+            files_due: settings.files.interval,
+            others_due: settings.flush.unwrap_or(Duration::MAX),
             rounds: 0,
         };
-        Rc::new(Self { shared: shared.clone(), now: Cell::new(now), state: RefCell::new(state) })
+        Rc::new(Self {
+            shared: shared.clone(),
+            now: Cell::new(now),
+            age: Cell::default(),
+            started: Instant::now(),
+            has_ended: Cell::default(),
+            state: RefCell::new(state),
+        })
     }
 
     pub(super) fn shared(&self) -> &MonitorStreams {
@@ -66,25 +78,34 @@ impl LoopStreams {
         self.now.get()
     }
 
-    /// Takes the time, and sends the packets that are due. The loop calls it every second.
-    pub fn tick(&self) {
-        self.tick_at(shared::now());
+    /// Returns the time since the start of the loop.
+    pub(super) fn age(&self) -> Duration {
+        self.age.get()
     }
 
-    pub(super) fn tick_at(&self, now: Seconds) {
+    /// Takes the time, and sends the packets that are due. The loop calls it every second.
+    pub fn tick(&self) {
+        self.tick_at(shared::now(), self.started.elapsed());
+    }
+
+    pub(super) fn tick_at(&self, now: Seconds, age: Duration) {
         self.now.set(now);
+        self.age.set(age);
+        // Sessions that end together share packets.
+        if self.has_ended.take() {
+            self.flush_io();
+        }
         let settings = self.shared.settings();
-        if now >= self.state.borrow().files_due {
-            self.state.borrow_mut().files_due = now.saturating_add(seconds(settings.files.interval).max(1));
+        if age >= self.state.borrow().files_due {
+            self.state.borrow_mut().files_due = age.saturating_add(settings.files.interval);
             if self.shared.wants_file_stream() {
                 self.add_totals(settings.files.transfers);
                 let packet = self.state.borrow_mut().files.take(now);
                 self.send_files(packet);
             }
         }
-        if now >= self.state.borrow().others_due {
-            self.state.borrow_mut().others_due =
-                now.saturating_add(settings.flush.map_or(Seconds::MAX, |flush| seconds(flush).max(1)));
+        if age >= self.state.borrow().others_due {
+            self.state.borrow_mut().others_due = age.saturating_add(settings.flush.unwrap_or(Duration::MAX));
             self.flush_trace();
             let packet = self.state.borrow_mut().redirects.take(now);
             self.send_redirects(packet);
@@ -150,7 +171,12 @@ impl LoopStreams {
         self.flush_io();
     }
 
-    pub(super) fn flush_io(&self) {
+    /// Has the trace of a session that has ended sent at the next tick.
+    pub(super) fn end_session(&self) {
+        self.has_ended.set(true);
+    }
+
+    fn flush_io(&self) {
         let packet = self.state.borrow_mut().io.take(self.now());
         self.send_trace(TraceKind::Io, packet);
     }

@@ -33,7 +33,7 @@ impl RedirectBuffer {
                 .encode(&mut self.bytes);
             RedirectRecords::encode_server(self.server, &mut self.bytes);
             self.mark(now);
-        } else if now.saturating_sub(self.marked) >= self.window {
+        } else if now.abs_diff(self.marked) >= self.window {
             self.mark(now);
         }
         self.bytes.extend_from_slice(&bytes);

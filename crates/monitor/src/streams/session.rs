@@ -3,12 +3,13 @@
 use super::loop_streams::LoopStreams;
 use super::open_file::OpenFileTotals;
 use super::user::MonitoredUser;
-use super::{MonitorStreams, Seconds};
+use super::MonitorStreams;
 use crate::transfer_records::line;
 use config::MonitorEvent;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::time::Duration;
 use wire::monitoring::file_records::NAME_BYTES_MAX;
 use wire::monitoring::redirects::{HOST_BYTES_MAX, PATH_BYTES_MAX};
 use wire::monitoring::{FileRecord, PacketCode, RedirectOperation, RedirectRecord, TraceRecord};
@@ -41,9 +42,9 @@ pub struct SessionStreams {
     first_line: Box<str>,
     /// The client does not object to the trace of its files.
     is_traced: bool,
-    since: Seconds,
-    /// The second of the last text of an application, and the number of texts in it.
-    infos: Cell<(Seconds, u8)>,
+    since: Duration,
+    /// The tick before the last text of an application, and the number of texts since that tick.
+    infos: Cell<(Duration, u8)>,
     /// The open files, by the name that the caller has for each.
     files: HashMap<usize, MonitoredFile>,
     /// Number of vector reads.
@@ -69,8 +70,8 @@ impl SessionStreams {
             user: id,
             first_line: first_line.into(),
             is_traced: true,
-            since: streams.now(),
-            infos: Cell::new((streams.now(), 0)),
+            since: streams.age(),
+            infos: Cell::new((streams.age(), 0)),
             files: HashMap::new(),
             vectors: 0,
         }
@@ -89,11 +90,11 @@ impl SessionStreams {
     /// many.
     pub fn info(&self, text: &[u8]) -> u32 {
         let (second, number) = self.infos.get();
-        let number = if second == self.streams.now() { number } else { 0 };
+        let number = if second == self.streams.age() { number } else { 0 };
         if !self.shared().wants(MonitorEvent::Info) || number >= INFOS_MAX {
             return 0;
         }
-        self.infos.set((self.streams.now(), number + 1));
+        self.infos.set((self.streams.age(), number + 1));
         let id = self.shared().new_id();
         let text = text.get(..APPLICATION_BYTES_MAX).unwrap_or(text);
         let text = String::from_utf8_lossy(text);
@@ -243,10 +244,10 @@ impl Drop for SessionStreams {
             self.streams.add_file_event(&FileRecord::Disconnect { user: self.user });
         }
         if self.is_traced && shared.wants(MonitorEvent::Files) {
-            let seconds = self.streams.now().saturating_sub(self.since);
+            let seconds = self.streams.age().saturating_sub(self.since).as_secs();
             let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
             self.streams.add_trace(&TraceRecord::Disconnect { flags: NO_FLAGS, seconds, user: self.user });
-            self.streams.flush_io();
+            self.streams.end_session();
         }
     }
 }

@@ -16,6 +16,7 @@ struct Bench {
     streams: Rc<LoopStreams>,
     senders: Vec<StreamSender>,
     now: Seconds,
+    age: Duration,
 }
 
 impl Bench {
@@ -49,7 +50,7 @@ impl Bench {
         let (shared, senders) = MonitorStreams::new(&settings, &sender, "v1");
         let streams = LoopStreams::new(&shared);
         let now = streams.now();
-        Self { streams, senders, now }
+        Self { streams, senders, now, age: Duration::ZERO }
     }
 
     fn login(&self) -> SessionStreams {
@@ -58,7 +59,8 @@ impl Bench {
 
     fn pass(&mut self, seconds: Seconds) {
         self.now += seconds;
-        self.streams.tick_at(self.now);
+        self.age += Duration::from_secs(seconds.into());
+        self.streams.tick_at(self.now, self.age);
     }
 
     fn packets(&mut self, collector: usize) -> Vec<Vec<u8>> {
@@ -101,6 +103,7 @@ fn a_session_has_records_in_all_streams() {
     session.redirected(RedirectOperation::STAT, ("h.example.org", 1094), "/c");
     bench.pass(5);
     drop(session);
+    bench.pass(1);
     let packets = bench.packets(0);
     let server = bench.streams.shared().server();
     let first = format!("xroot/root.7:{server}@h.example.org");
@@ -109,7 +112,7 @@ fn a_session_has_records_in_all_streams() {
     assert_eq!(map(&packets[1]), (PacketCode::PATH, 2, line("/a")));
     assert_eq!(map(&packets[2]), (PacketCode::PATH, 3, line("/b")));
     assert_eq!((map(&packets[3]), info), ((PacketCode::INFO, 4, line("about me")), 4));
-    // The end of a session sends its trace.
+    // The tick after the end of a session sends its trace.
     let Ok(Packet::Trace(header, records)) = Packet::decode(&packets[4]) else { panic!("{packets:?}") };
     assert_eq!((header.sequence, header.started, packets.len()), (5, 77, 5));
     let io = |offset, length, file| TraceRecord::Io { offset, length, file };
@@ -127,7 +130,7 @@ fn a_session_has_records_in_all_streams() {
         TraceRecord::Disconnect { flags: 0, seconds: 5, user: 1 },
     ];
     assert_eq!(records.0[1..records.0.len() - 1], expected);
-    bench.pass(600);
+    bench.pass(594);
     let packets = bench.packets(0);
     assert_eq!(packets.len(), 2);
     check_files(&packets[0]);
@@ -184,6 +187,8 @@ fn each_collector_gets_what_it_wants_with_numbers_of_its_own() {
         assert_eq!(session.info(b"nobody wants this"), 0);
         session.redirected(RedirectOperation::STAT, ("h", 1), "/c");
         session.opened(1, "/a", 1, false);
+        drop(session);
+        bench.pass(0);
     }
     bench.pass(60);
     assert_eq!(bench.codes(0), "f");
@@ -236,6 +241,7 @@ fn a_client_can_end_the_trace_of_its_files() {
     session.read(1, 0, 8);
     session.closed(2, false);
     drop(session);
+    bench.pass(0);
     let packets = bench.packets(0);
     assert_eq!(packets.iter().map(|packet| packet[0]).collect::<Vec<_>>(), *b"udt");
     let Ok(Packet::Trace(_, records)) = Packet::decode(&packets[2]) else { panic!("{packets:?}") };
@@ -248,6 +254,36 @@ fn a_client_can_end_the_trace_of_its_files() {
     let packets = bench.packets(0);
     let Ok(Packet::Files(_, records)) = Packet::decode(&packets[0]) else { panic!("{packets:?}") };
     assert_eq!((packets.len(), records.0.len()), (1, 6));
+}
+
+#[test]
+fn sessions_that_end_together_share_packets_of_the_trace() {
+    let mut bench = Bench::new(&[&[MonitorEvent::Io]], |settings| settings.flush = None);
+    let sessions: Vec<_> = (0..500).map(|_| bench.login()).collect();
+    bench.pass(1);
+    drop(sessions);
+    assert_eq!(bench.codes(0), "");
+    bench.pass(1);
+    assert_eq!(bench.codes(0), "t");
+    bench.pass(1);
+    assert_eq!(bench.codes(0), "");
+}
+
+#[test]
+fn a_clock_that_is_set_back_stops_nothing() {
+    let mut bench = Bench::new(&[ALL], |settings| settings.flush = Some(Duration::from_secs(60)));
+    let session = bench.login();
+    bench.pass(10);
+    bench.packets(0);
+    bench.now -= 86_400;
+    bench.pass(1);
+    session.redirected(RedirectOperation::STAT, ("h", 1), "/c");
+    drop(session);
+    bench.pass(60);
+    let packets = bench.packets(0);
+    assert_eq!(packets.iter().map(|packet| packet[0]).collect::<Vec<_>>(), *b"tfr");
+    let Ok(Packet::Trace(_, records)) = Packet::decode(&packets[0]) else { panic!("{packets:?}") };
+    assert_eq!(records.0[1], TraceRecord::Disconnect { flags: 0, seconds: 11, user: 1 });
 }
 
 #[test]

@@ -31,7 +31,7 @@ impl TraceBuffer {
             MonitorPacketHeader { code: PacketCode::TRACE, sequence: 0, length: 0, started: self.started }
                 .encode(&mut self.bytes);
             self.mark(now);
-        } else if now.saturating_sub(self.begin) >= self.window {
+        } else if now.abs_diff(self.begin) >= self.window {
             self.mark(now);
         }
         self.last = now;
