@@ -61,7 +61,8 @@ impl SessionStreams {
         let first_line = user.id(shared.server());
         let text = format!("{first_line}\n{}", user.details(settings.authentication));
         shared.send_map(MonitorEvent::User, PacketCode::USER, id, text.as_bytes());
-        if let Some(token) = user.token(id) {
+        // `auth` decides about all that authentication has found.
+        if let Some(token) = user.token(id).filter(|_| settings.authentication) {
             let text = format!("{first_line}\n{token}");
             shared.send_map(MonitorEvent::User, PacketCode::TOKEN, shared.new_id(), text.as_bytes());
         }

@@ -179,6 +179,22 @@ fn check_redirects(packet: &[u8]) {
 }
 
 #[test]
+fn tokens_are_sent_only_with_auth() {
+    for (authentication, expected) in [(true, "uT"), (false, "u")] {
+        let mut bench = Bench::new(&[ALL], |settings| settings.authentication = authentication);
+        let authenticated = AuthenticatedUser { token_subject: Some("sub"), ..AuthenticatedUser::default() };
+        let user = MonitoredUser { authenticated: Some(authenticated), ..user::tests::user() };
+        drop(SessionStreams::new(&bench.streams, &user));
+        let packets = bench.packets(0);
+        assert_eq!(packets.iter().map(|packet| char::from(packet[0])).collect::<String>(), expected);
+        if authentication {
+            let (_, _, text) = map(&packets[1]);
+            assert!(text.ends_with("\n&Uc=1&s=sub&n=&o=&r=&g="), "{text}");
+        }
+    }
+}
+
+#[test]
 fn each_collector_gets_what_it_wants_with_numbers_of_its_own() {
     let mut bench =
         Bench::new(&[&[MonitorEvent::FileStream], &[MonitorEvent::User, MonitorEvent::Io]], |_| {});
