@@ -6,8 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::effective::{
-    AuthProtocol, CheckpointMode, CopyRequire, CopyScan, Effective, Export, NodeRole, PersistMode, Port,
-    RedirectWhen, ThirdPartyCopy,
+    AuthProtocol, CheckpointMode, CopyRequire, CopyScan, Effective, Export, MonitorEvent, NodeRole,
+    PersistMode, Port, RedirectWhen, ThirdPartyCopy,
 };
 use crate::report::{ConfigReport, ProblemKind, Strictness};
 use crate::setting::Origin;
@@ -71,6 +71,7 @@ pub fn check(effective: &Effective, disk: &dyn Disk, strictness: Strictness) -> 
     check.copies();
     check.entity_program();
     check.cluster();
+    check.monitoring();
     check.report
 }
 
@@ -488,6 +489,22 @@ impl DiskCheck<'_> {
             self.wrong(origin, what, "give one of them another port");
         }
         self.check_cluster_key();
+    }
+
+    /// The file stream needs an interval and a collector.
+    fn monitoring(&mut self) {
+        let detailed = &self.effective.monitoring.detailed;
+        let Some(settings) = &detailed.value else { return };
+        let is_on = !settings.files.interval.is_zero();
+        let is_wanted = settings.events().has(MonitorEvent::FileStream);
+        if is_wanted && !is_on {
+            let what = "xrootd.monitor: dest fstat, but no packets of it are sent".to_owned();
+            self.warn(&detailed.origin, what, "set their interval, as in: fstat 60");
+        }
+        if is_on && !is_wanted {
+            let what = "xrootd.monitor: fstat is set, but no collector gets it".to_owned();
+            self.warn(&detailed.origin, what, "name the event: dest fstat host:port");
+        }
     }
 
     /// Checks that the key table of the cluster exists, and that it protects something.

@@ -276,3 +276,20 @@ fn rules_about_copies_that_no_client_can_fit_are_found() {
         assert_eq!(found(lines), Vec::<String>::new(), "{lines}");
     }
 }
+
+#[test]
+fn a_file_stream_needs_an_interval_and_a_collector() {
+    let found = |monitor: &str| problems(&format!("{GOOD}xrootd.monitor {monitor}\n"), &disk()).join("\n");
+    assert_eq!(found("fstat 60 dest fstat h:1"), "");
+    assert_eq!(found("dest user h:1"), "");
+    for (monitor, expected) in [
+        ("dest fstat h:1", "dest fstat, but no packets of it are sent"),
+        ("fstat 0 lfn dest user fstat h:1", "dest fstat, but no packets of it are sent"),
+        ("fstat 60 lfn ops dest user h:1", "fstat is set, but no collector gets it"),
+    ] {
+        let text = found(monitor);
+        assert!(text.contains(expected) && text.contains("warning"), "{monitor}: {text}");
+    }
+    // The event may be in a line that follows.
+    assert_eq!(found("fstat 60 dest user h:1\nxrootd.monitor ... dest fstat i:1"), "");
+}
