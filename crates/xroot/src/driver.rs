@@ -306,10 +306,8 @@ impl SessionDriver {
                 self.prefetch(&hints);
             }
             DriverTask::ReadVector(task) => {
-                if let Some(monitor) = self.rare.monitor_mut() {
-                    monitor.note_vector_read(&self.context, &task);
-                }
-                if let Some(link) = self.transfers.read_vector(&mut self.context, task) {
+                let monitor = self.rare.monitor_mut();
+                if let Some(link) = self.transfers.read_vector(&mut self.context, monitor, task) {
                     self.advance(link);
                 }
             }
@@ -341,10 +339,8 @@ impl SessionDriver {
 
     /// Executes a read.
     fn read(&mut self, task: ReadTask) {
-        if let Some(monitor) = &self.rare.monitor {
-            monitor.note_read(&self.context, &task);
-        }
-        if let Some(link) = self.transfers.read(&mut self.context, task) {
+        let monitor = self.rare.monitor.as_deref();
+        if let Some(link) = self.transfers.read(&mut self.context, monitor, task) {
             self.advance(link);
         }
     }

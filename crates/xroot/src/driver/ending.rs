@@ -60,6 +60,8 @@ impl SessionDriver {
             driver.run(DriverTask::Nothing);
             driver.drop_output();
             driver.close_links(CloseState::Now);
+            // At the end of the server its last packets are sent now: operations in flight may take longer.
+            driver.rare.end_monitor();
         });
     }
 
@@ -188,9 +190,7 @@ impl SessionDriver {
             if known {
                 driver.log_disconnect();
             }
-            if driver.rare.monitor.is_some() {
-                driver.rare.monitor = None;
-            }
+            driver.rare.end_monitor();
             waiting = driver.take_waiting_for_end();
         }
         drop(driver);

@@ -69,10 +69,8 @@ impl SessionMonitor {
     }
 
     /// Takes a read before it starts.
-    pub(super) fn note_read(&self, context: &SessionContext, task: &ReadTask) {
-        if let Some(file) = context.session.file(task.file) {
-            self.streams.read(key(file), task.offset, task.length);
-        }
+    pub(super) fn note_read(&self, file: &Arc<dyn OpenFile>, task: &ReadTask) {
+        self.streams.read(key(file), task.offset, task.length);
     }
 
     /// Takes a vector read before it starts.

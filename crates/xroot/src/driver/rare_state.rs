@@ -58,4 +58,11 @@ impl Lazy<RareState> {
             false => None,
         }
     }
+
+    /// Records the end of the session and of its open files.
+    pub(super) fn end_monitor(&mut self) {
+        if self.monitor.is_some() {
+            self.monitor = None;
+        }
+    }
 }

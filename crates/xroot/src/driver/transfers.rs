@@ -10,6 +10,7 @@
 
 use super::context::SessionContext;
 use super::frame_context::FrameContext;
+use super::monitoring::SessionMonitor;
 use crate::connections::SessionConnections;
 use crate::lazy::Lazy;
 use crate::range_read::{RangeRead, may_be_lent};
@@ -51,8 +52,13 @@ pub(super) struct Transfers(Lazy<Slab<Transfer>>);
 
 impl Transfers {
     /// Executes a read: in place if it is small and its data is in memory, otherwise as a transfer.
-    /// Returns the connection of a transfer that has begun.
-    pub(super) fn read(&mut self, context: &mut SessionContext, task: ReadTask) -> Option<PathId> {
+    /// Returns the connection of a transfer that has begun. Reads that are redirected are not monitored.
+    pub(super) fn read(
+        &mut self,
+        context: &mut SessionContext,
+        monitor: Option<&SessionMonitor>,
+        task: ReadTask,
+    ) -> Option<PathId> {
         context.hub.stats.reads.add(1);
         let file = context.session.file(task.file)?;
         let caller = context.session.caller();
@@ -62,6 +68,9 @@ impl Transfers {
             // The client opens the file at the other server and continues there.
             context.session.read_redirected(&task, &to, &mut context.links);
             return None;
+        }
+        if let Some(monitor) = monitor {
+            monitor.note_read(file, &task);
         }
         let lends = context.hub.shared.config.sendfile;
         let attempt = read_on_the_spot(&mut context.links, lends, &**file, &task);
@@ -80,6 +89,7 @@ impl Transfers {
     pub(super) fn read_vector(
         &mut self,
         context: &mut SessionContext,
+        monitor: Option<&mut SessionMonitor>,
         task: ReadVectorTask,
     ) -> Option<PathId> {
         context.hub.stats.vector_reads.add(1);
@@ -87,6 +97,9 @@ impl Transfers {
         if let Some(to) = vector_redirect(context, &task) {
             context.session.vector_read_redirected(&task, &to, &mut context.links);
             return None;
+        }
+        if let Some(monitor) = monitor {
+            monitor.note_vector_read(context, &task);
         }
         let files = files_of(&context.session, &task);
         let reply = context.session.vector_read_began(&task);
