@@ -176,8 +176,10 @@ impl TransferRecords {
 
 /// Returns a text that cannot begin another line of a record.
 pub(crate) fn line(text: &str) -> Cow<'_, str> {
-    match text.contains(char::is_control) {
-        true => text.replace(char::is_control, "?").into(),
+    // The separators of lines and paragraphs end lines for some readers.
+    let ends_line = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    match text.contains(ends_line) {
+        true => text.replace(ends_line, "?").into(),
         false => text.into(),
     }
 }

@@ -1,9 +1,9 @@
 //! [`SessionStreams`]: the records of one client.
 
+use super::MonitorStreams;
 use super::loop_streams::LoopStreams;
 use super::open_file::OpenFileTotals;
 use super::user::MonitoredUser;
-use super::MonitorStreams;
 use crate::transfer_records::line;
 use config::MonitorEvent;
 use std::cell::Cell;
@@ -19,6 +19,9 @@ const APPLICATION_BYTES_MAX: usize = 1024;
 
 /// Number of texts of applications that a session can send in a second. Others have no id.
 const INFOS_MAX: u8 = 16;
+
+/// Bytes of a packet of the file stream with one open, without its name.
+const OPEN_BYTES: usize = 64;
 
 /// The flag of a disconnect for sessions that did not end by themselves is not used: a session ends when its
 /// connection does.
@@ -113,6 +116,12 @@ impl SessionStreams {
         }
     }
 
+    /// Reports whether anybody wants to know about files.
+    pub fn wants_files(&self) -> bool {
+        let shared = self.shared();
+        self.is_traced && shared.wants(MonitorEvent::Files) || shared.wants_file_stream()
+    }
+
     /// Records an open. The caller names the file by a number that no other open file of the session has.
     pub fn opened(&mut self, file: usize, path: &str, size: u64, is_writable: bool) {
         let (shared, path) = (self.shared(), line(path));
@@ -128,7 +137,9 @@ impl SessionStreams {
             self.streams.add_trace(&TraceRecord::Open { size, file: id });
         }
         if streams {
-            let path = path.get(..path.floor_char_boundary(NAME_BYTES_MAX)).unwrap_or_default();
+            let room = usize::try_from(shared.settings().file_buffer_bytes).unwrap_or(usize::MAX);
+            let most = NAME_BYTES_MAX.min(room.saturating_sub(OPEN_BYTES));
+            let path = path.get(..path.floor_char_boundary(most)).unwrap_or_default();
             let name = shared.settings().files.names.then_some((self.user, path.as_bytes()));
             self.streams.add_file_event(&FileRecord::Open { file: id, is_writable, size, name });
         }

@@ -179,6 +179,20 @@ fn check_redirects(packet: &[u8]) {
 }
 
 #[test]
+fn long_names_fit_into_small_packets() {
+    let mut bench = Bench::new(&[&[MonitorEvent::FileStream]], |settings| settings.file_buffer_bytes = 1024);
+    let mut session = bench.login();
+    for file in 0..5 {
+        session.opened(file, &format!("/{}", "x".repeat(5000)), 1, false);
+    }
+    drop(session);
+    bench.pass(60);
+    let packets = bench.packets(0);
+    assert_eq!(packets.len(), 6);
+    assert!(packets.iter().all(|packet| packet.len() <= 1024));
+}
+
+#[test]
 fn tokens_are_sent_only_with_auth() {
     for (authentication, expected) in [(true, "uT"), (false, "u")] {
         let mut bench = Bench::new(&[ALL], |settings| settings.authentication = authentication);

@@ -49,12 +49,12 @@ pub struct MonitoredUser<'a> {
 impl MonitoredUser<'_> {
     /// Returns the first line of all texts about the client.
     pub(super) fn id(&self, server: u64) -> String {
-        let host = match self.host.parse() {
+        let host = match self.host.trim_matches(['[', ']']).parse() {
             Ok(IpAddr::V4(address)) => format!("[::ffff:{address}]"),
             Ok(IpAddr::V6(address)) => format!("[{address}]"),
-            Err(_) => line(self.host).into_owned(),
+            Err(_) => part(self.host),
         };
-        format!("xroot/{}.{}:{server}@{host}", line(self.name), self.process)
+        format!("xroot/{}.{}:{server}@{host}", part(self.name), self.process)
     }
 
     /// Returns the second line of the record of the client.
@@ -95,6 +95,11 @@ impl MonitoredUser<'_> {
         }
         Some(text)
     }
+}
+
+/// Returns a name as a part of the first line, whose parts end with these characters.
+fn part(name: &str) -> String {
+    line(name).replace(['/', ':', '@'], "?")
 }
 
 /// Appends a field. Its value neither begins another field nor another line.
@@ -147,8 +152,9 @@ pub(super) mod tests {
 
     #[test]
     fn texts_of_clients_neither_add_lines_nor_fields() {
-        let user = MonitoredUser { name: "a\nb", application: "x\n&I=6", info: "\0&y=\x7f", ..user() };
-        assert_eq!(user.id(1), "xroot/a?b.7:1@h.example.org");
+        let user =
+            MonitoredUser { name: "a\nb/c:1@x\u{2028}", application: "x\n&I=6", info: "\0&y=\x7f", ..user() };
+        assert_eq!(user.id(1), "xroot/a?b?c?1?x?.7:1@h.example.org");
         assert_eq!(user.details(true), "&R=v5.5.3&x=x?%26I=6&y=?%26y=?&I=4");
     }
 }

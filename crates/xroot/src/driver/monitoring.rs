@@ -49,7 +49,7 @@ impl SessionMonitor {
             (Answer::Redirect(to), Some((operation, path))) => {
                 self.streams.redirected(operation, target(to), &path);
             }
-            (Answer::Value(Value::Opened(opened)), _) => {
+            (Answer::Value(Value::Opened(opened)), _) if self.streams.wants_files() => {
                 let file = &opened.file;
                 let size = opened.stat.as_ref().map(|stat| stat.size).or_else(|| file.size_now());
                 let path = file.path().text();
@@ -105,10 +105,14 @@ impl SessionMonitor {
         match command {
             MonitorCommand::Application(name) => self.streams.application(name),
             MonitorCommand::Switch { is_on, application } => {
-                self.streams.set_traced(*is_on);
+                // The name of the application is in the trace also if it ends there.
+                if *is_on {
+                    self.streams.set_traced(true);
+                }
                 if !application.is_empty() {
                     self.streams.application(application);
                 }
+                self.streams.set_traced(*is_on);
             }
             MonitorCommand::Info(text) => {
                 let id = self.streams.info(text).to_be_bytes();
