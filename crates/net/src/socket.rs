@@ -130,6 +130,13 @@ pub struct DetachedSocket {
     tls: Option<Box<TlsRecords>>,
 }
 
+impl DetachedSocket {
+    /// Returns the socket for another runtime than that of a loop; `None` if it is encrypted.
+    pub fn into_stream(self) -> Option<TcpStream> {
+        self.tls.is_none().then_some(self.stream)
+    }
+}
+
 /// The registration of a socket with the reactor.
 struct SourceKey(usize);
 

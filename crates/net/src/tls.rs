@@ -93,15 +93,19 @@ impl TlsServer {
         *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
     }
 
+    /// Returns certificate and key, for connections that another runtime than that of a loop encrypts.
+    pub fn config(&self) -> Arc<ServerConfig> {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Returns the time limit of a handshake.
-    pub(crate) fn limit(&self) -> Duration {
+    pub fn limit(&self) -> Duration {
         self.limit
     }
 
     /// Returns a connection that has received nothing.
     pub(crate) fn begin(&self, received: Vec<u8>) -> io::Result<Box<TlsRecords>> {
-        let config = self.config.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut connection = ServerConnection::new(config).map_err(io::Error::other)?;
+        let mut connection = ServerConnection::new(self.config()).map_err(io::Error::other)?;
         connection.set_buffer_limit(Some(ENCRYPTED_BYTES_MAX));
         Ok(Box::new(TlsRecords {
             connection,

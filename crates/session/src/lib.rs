@@ -89,7 +89,7 @@ pub use error::wire_code;
 pub use framing::RequestFront;
 pub use handles::page_layout;
 pub use ids::{CallId, FileIndex, PathId, SequenceId};
-pub use login_policy::LoginPolicy;
+pub use login_policy::{BearerLogin, LoginPolicy};
 pub use pending_logins::{PendingLoginLimit, PendingLoginSlot, PendingLogins};
 pub use reads::{ReadFrame, ReadReply};
 pub use reply::{CountedEvent, ReplyOutputs};

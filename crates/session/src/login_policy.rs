@@ -4,6 +4,7 @@
 //! Both are decided once, at login, by the rules of `sec.protbind`.
 
 use auth::host::HOST;
+use auth::ztn::ZTN;
 use auth::{OFFERS_BYTES_MAX, ServerProtocol, encode_offer};
 use base::{Error, ErrorKind};
 use config::{AUTH_PROTOCOLS_MAX, AuthBinding};
@@ -81,6 +82,19 @@ pub(crate) enum HostRequirement {
     Host,
     /// One of these protocols.
     Protocols(RequiredProtocols),
+}
+
+/// The login of a client that can only send a token.
+#[derive(Clone)]
+pub enum BearerLogin {
+    /// The host suffices.
+    NotNeeded,
+    /// The token is verified by this protocol.
+    Token(Arc<dyn ServerProtocol>),
+    /// Tokens are accepted on encrypted connections only.
+    NeedsTls,
+    /// Only protocols without tokens are accepted.
+    Impossible,
 }
 
 /// The protocols by which a client must authenticate. `host` is never among them.
@@ -227,6 +241,21 @@ impl LoginPolicy {
             ProtocolSet::default().with(&offered)
         };
         HostRequirement::Protocols(RequiredProtocols { offered, accepted })
+    }
+
+    /// Returns the login of a client of a host that can only send a token, as over HTTP.
+    #[must_use]
+    pub fn bearer_login(&self, host: &str, is_tls: bool) -> BearerLogin {
+        let required = match self.require(host) {
+            HostRequirement::Nothing | HostRequirement::Host => return BearerLogin::NotNeeded,
+            HostRequirement::Protocols(required) => required,
+        };
+        let ztn = self.find(ZTN.as_bytes()).filter(|index| required.accepted.contains(*index));
+        match ztn.and_then(|index| Some((index, self.protocol(index)?))) {
+            None => BearerLogin::Impossible,
+            Some((index, _)) if self.needs_tls(index) && !is_tls => BearerLogin::NeedsTls,
+            Some((_, protocol)) => BearerLogin::Token(protocol.clone()),
+        }
     }
 
     /// Returns the security text of the reply to a login that offers these protocols. Protocols that

@@ -8,8 +8,8 @@ mod support;
 use auth::ServerProtocol;
 use config::AuthBinding;
 use session::{
-    CREDENTIAL_BYTES_MAX, DriverTask, LOGIN_ATTEMPTS_MAX, LoginPolicy, PENDING_LOGINS_PER_HOST_MAX, Settings,
-    TakeResult,
+    BearerLogin, CREDENTIAL_BYTES_MAX, DriverTask, LOGIN_ATTEMPTS_MAX, LoginPolicy,
+    PENDING_LOGINS_PER_HOST_MAX, Settings, TakeResult,
 };
 use std::sync::Arc;
 use support::logins::*;
@@ -378,6 +378,34 @@ fn policy_of(lines: &[&str]) -> Arc<LoginPolicy> {
     let bindings: Vec<AuthBinding> = security.bindings.into_iter().map(|binding| binding.value).collect();
     let offers = *security.binding_offers;
     Arc::new(LoginPolicy::new(protocols, &order, bindings, offers, "own.example.net").unwrap())
+}
+
+/// Describes the login of a client that can only send a token, without and with encryption.
+fn bearer(policy: &LoginPolicy, host: &str) -> [&'static str; 2] {
+    [false, true].map(|is_tls| match policy.bearer_login(host, is_tls) {
+        BearerLogin::NotNeeded => "not needed",
+        BearerLogin::Token(protocol) => protocol.id(),
+        BearerLogin::NeedsTls => "needs TLS",
+        BearerLogin::Impossible => "impossible",
+    })
+}
+
+#[test]
+fn clients_with_nothing_but_a_token_log_in_by_ztn_or_not_at_all() {
+    let protocols = || ["ztn", "unix"].map(FakeProtocol::named).to_vec();
+    let policy = |order: &[&str]| LoginPolicy::new(protocols(), order, Vec::new(), false, "h").unwrap();
+    assert_eq!(bearer(&policy(&[]), "c"), ["not needed"; 2]);
+    assert_eq!(bearer(&policy(&["host"]), "c"), ["not needed"; 2]);
+    assert_eq!(bearer(&policy(&["unix"]), "c"), ["impossible"; 2]);
+    assert_eq!(bearer(&policy(&["unix", "ztn"]), "c"), ["ztn"; 2], "this ztn needs no TLS itself");
+    let mut limited = policy(&["ztn"]);
+    limited.limit_to_tls(["ztn"]).unwrap();
+    assert_eq!(bearer(&limited, "c"), ["needs TLS", "ztn"]);
+    // The binding of a host decides.
+    let bound = policy_of(&["sec.protocol unix", "sec.protbind farm* none", "sec.protbind safe* only unix"]);
+    assert_eq!(bearer(&bound, "farm1"), ["not needed"; 2]);
+    assert_eq!(bearer(&bound, "safe1"), ["impossible"; 2]);
+    assert_eq!(bearer(&bound, "other"), ["impossible"; 2]);
 }
 
 #[test]

@@ -61,6 +61,20 @@ fn token_bytes_max(parameters: &[u8]) -> Option<usize> {
     (flags & 0xff == u32::from(VERSION)).then_some(bytes_max.min(ZTN_TOKEN_BYTES_MAX))
 }
 
+/// Returns the credentials of a client with this token; `None` if it is too long.
+#[must_use]
+pub fn credentials(token: &[u8]) -> Option<Vec<u8>> {
+    let length = u16::try_from(token.len() + 1).ok()?;
+    let mut credentials = Vec::with_capacity(HEADER_BYTES + token.len() + 1 + TRAILER.len());
+    credentials.extend_from_slice(PREFIX);
+    credentials.extend_from_slice(&[VERSION, TOKEN_FOLLOWS, 0, 0]);
+    credentials.extend_from_slice(&length.to_be_bytes());
+    credentials.extend_from_slice(token);
+    credentials.push(0);
+    credentials.extend_from_slice(&TRAILER);
+    Some(credentials)
+}
+
 struct ZtnClientLogin {
     token: Secret,
 }
@@ -70,16 +84,8 @@ impl ClientLogin for ZtnClientLogin {
         if challenge.is_some() {
             return Err(ClientAuthError::TooManySteps);
         }
-        let token = self.token.expose();
         // Longer tokens are not found.
-        let length = u16::try_from(token.len() + 1).map_err(|_| ClientAuthError::TooManySteps)?;
-        let mut credentials = Vec::with_capacity(HEADER_BYTES + token.len() + 1 + TRAILER.len());
-        credentials.extend_from_slice(PREFIX);
-        credentials.extend_from_slice(&[VERSION, TOKEN_FOLLOWS, 0, 0]);
-        credentials.extend_from_slice(&length.to_be_bytes());
-        credentials.extend_from_slice(token);
-        credentials.push(0);
-        credentials.extend_from_slice(&TRAILER);
+        let credentials = credentials(self.token.expose()).ok_or(ClientAuthError::TooManySteps)?;
         Ok(credentials)
     }
 

@@ -8,7 +8,7 @@ mod client;
 mod discovery;
 mod server;
 
-pub use client::ZtnClient;
+pub use client::{ZtnClient, credentials};
 pub use discovery::TokenPlaces;
 pub use server::{ExpiryCheck, ZtnServer, ZtnServerSettings};
 
