@@ -32,6 +32,7 @@
 //! | `journals`          | journals of an earlier run                        |
 //! | `credentials`       | credentials of `sss` and `unix`, lists of protocols |
 //! | `http_replies`      | ranges and listings of HTTP servers               |
+//! | `http_requests`     | ranges, targets and destinations of HTTP requests |
 //! | `keytabs`           | a key table of `sss`                              |
 //! | `tokens`            | bearer tokens, their claims, credentials of `ztn` |
 //! | `key_sets`          | the keys of a token issuer                        |
@@ -52,6 +53,7 @@ pub mod credentials;
 pub mod grid_chains;
 pub mod gsi_messages;
 pub mod http_replies;
+pub mod http_requests;
 pub mod issuer_files;
 pub mod journals;
 pub mod key_sets;
@@ -86,6 +88,7 @@ pub const TARGETS: &[Target] = &[
     ("grid_chains", grid_chains::target),
     ("gsi_messages", gsi_messages::target),
     ("http_replies", http_replies::target),
+    ("http_requests", http_requests::target),
     ("issuer_files", issuer_files::target),
     ("journals", journals::target),
     ("key_sets", key_sets::target),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::directives::{
     Arguments, DirectiveFault, Draft, ExportDraft, ProtocolParameters, Standing, check_authorization,
-    check_entity_names, check_list_sources, check_macaroons, check_multi_user, check_old_clients,
+    check_entity_names, check_http, check_list_sources, check_macaroons, check_multi_user, check_old_clients,
     check_proxy, check_security, check_tls, check_tls_protocols, check_token_login, check_voms,
     every_directive, find_directive, nearest_directive, of_another_component, read_by_xrootd, resolve,
     unprotected,
@@ -147,6 +147,7 @@ pub fn load(request: &ConfigInput, source: &dyn ConfigSource) -> Loaded {
     finish(&request.overrides, &mut effective);
     check_authorization(&effective, &mut report);
     check_tls(&effective, &mut report);
+    check_http(&effective, &mut report);
     check_macaroons(&effective, &mut report);
     check_tls_protocols(&effective, &mut report);
     check_token_login(&effective, &mut report);

@@ -6,6 +6,7 @@ mod authorization;
 mod cluster;
 mod detailed_monitoring;
 mod grid;
+mod http;
 mod lines;
 mod monitoring;
 mod multi_user;
@@ -39,6 +40,7 @@ pub fn show(effective: &Effective) -> Vec<EffectiveLine> {
     network(effective, &mut lines);
     monitoring::show(&effective.monitoring, &mut lines);
     protocol(&effective.protocol, &mut lines);
+    http::show(effective, &mut lines);
     security::show(&effective.security, &mut lines);
     authorization::show(&effective.authorization, &mut lines);
     logical(&effective.logical, &mut lines);

@@ -34,6 +34,9 @@ fn each_directive_has_its_own_page() {
         }
     }
     let page = config::manual_of("http.cert").unwrap();
-    assert!(page.contains("not in force yet: clients with http:// and davs:// are refused."), "{page}");
+    assert!(
+        page.contains("not in force yet: HTTPS has the certificate of xrd.tls, and is refused without one."),
+        "{page}"
+    );
     assert_eq!(config::manual_of("http.nothing"), None);
 }

@@ -29,6 +29,8 @@
 //! | `frm_daemon` | transfers and purges as processes of their own |
 //! | `residency` | staging of files that are not on disk: the queue and its programs |
 //! | `login` | authentication of clients, refresh of keytabs |
+//! | `http_service` | HTTP: its configuration, logins of its clients |
+//! | `port_acceptor` | accepts connections until the port is closed |
 //! | `named_protocol` | identities that a file of rules and a program complete |
 //! | `credential_check` | the files of keys and certificates, for `scalla config check` |
 //! | `expiry` | warnings before certificates expire |
@@ -64,6 +66,7 @@ mod frm_admin;
 mod frm_daemon;
 mod grid_login;
 mod host_lookups;
+mod http_service;
 mod issuer_keys;
 mod kerberos_login;
 pub mod log;
@@ -71,6 +74,7 @@ mod login;
 mod multi_user;
 mod named_protocol;
 mod password_login;
+mod port_acceptor;
 pub mod process;
 mod proxied_files;
 mod purging;

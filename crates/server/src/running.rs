@@ -11,8 +11,10 @@ use crate::cluster::{self, ClusterThread};
 use crate::error::StartError;
 use crate::expiry;
 use crate::exported_files;
+use crate::http_service::{self, HttpService};
 use crate::login;
 use crate::multi_user;
+use crate::port_acceptor::PortAcceptor;
 use crate::process::{port_owner, raise_descriptors};
 use crate::proxied_files;
 use crate::purging;
@@ -29,7 +31,7 @@ use config::{AuthProtocol, Effective};
 use logical::{
     AuthorizationRole, AuthorizedFiles, ForwardedChanges, Journals, Logical, LogicalParts, Prepares,
 };
-use net::{Admission, Door, Listener, Loops, Refusals};
+use net::{Admission, Listener, Loops, Refusals};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -38,11 +40,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use storage::posix::Posix;
 use storage::{Backend, UserBackend};
-use tokio::sync::oneshot;
 use vfs::FileSystem;
-
-/// Maximum time for a loop to close the port.
-const CLOSING_MAX: Duration = Duration::from_secs(10);
 
 /// A server that serves. Dropping it closes the port. Open connections continue until they end, so
 /// [`RunningServer::drain`] must be called first if that matters.
@@ -61,6 +59,8 @@ pub struct RunningServer {
     /// The authorization rules; `None` if all clients may do everything.
     authorization: Option<ServerAuthorization>,
     xroot: Arc<xroot::XrootDoor>,
+    /// HTTP on the same port; `None` if it is not served.
+    http: Option<HttpService>,
     reporter: SummaryReporter,
     /// The authentication of clients; `None` if the address identifies them.
     login: Option<Arc<session::LoginPolicy>>,
@@ -81,13 +81,6 @@ pub(crate) struct AccessRefresh {
 
 /// The threads that read keys and certificates again. They end when this is dropped.
 type Renewals = (Option<login::KeyRefresh>, Option<CertificateWatch>);
-
-/// Accepts connections, on the first loop. The port is open until `open` is dropped. It is closed
-/// once the other end of `told` is dropped.
-struct PortAcceptor {
-    open: oneshot::Sender<()>,
-    told: std::sync::mpsc::Receiver<()>,
-}
 
 /// Numbers of connections refused since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -192,16 +185,15 @@ impl RunningServer {
         let files = guarded_files(files, effective, authorization.as_ref(), role, forwarding);
         let loops = Arc::new(start_loops(effective, &supervisor).map_err(system("threads"))?);
         let mut door = assembly::door(effective, role);
-        door.settings.live_values = cluster.as_ref().map(ClusterThread::live_values).unwrap_or_default();
         let doorkeeper = Arc::new(Doorkeeper::new(&effective.network));
         let renewals = protect(&mut door, effective, &supervisor, login.as_ref(), tls.as_ref())?;
-        door.peer_names = Some(login::peer_names(&doorkeeper));
-        door.settings.host_rules = authorization.as_ref().map(ServerAuthorization::host_rules);
+        connect(&mut door, &doorkeeper, authorization.as_ref(), cluster.as_ref());
+        let http = HttpService::start(effective, &door, &files)?;
         let certificates = expiry::list_certificates(login.as_ref().map(|login| &login.policy), tls.as_ref());
         let about = ReportedServer::new((address.port(), role), &logical, &proxy, certificates);
         let door = SummaryReporter::open_door((door, files), effective, about, &supervisor);
         let (xroot, reporter) = door.map_err(system("a thread"))?;
-        let doors: Arc<[Arc<dyn Door>]> = Arc::new([xroot.clone() as Arc<dyn Door>]);
+        let doors = http_service::doors(&xroot, http.as_ref());
         let (refusals, admission) = (Arc::<Refusals>::default(), admission(doorkeeper.clone()));
         let acceptor = PortAcceptor::start(listener, loops.clone(), doors, admission, refusals.clone())
             .map_err(system("a thread"))?;
@@ -216,6 +208,7 @@ impl RunningServer {
             cluster,
             authorization,
             xroot,
+            http,
             reporter,
             login: login.map(|login| login.policy),
             tls,
@@ -358,8 +351,14 @@ impl RunningServer {
         }
         self.close_port();
         let (xroot, loops, transfers) = (self.xroot.clone(), self.loops.clone(), self.transfers.clone());
+        let http = self.http.as_ref().map(|http| http.drain(limit));
         async move {
-            let left = xroot.drain(loops.handles(), limit).await;
+            let requests = async {
+                if let Some(http) = http {
+                    http.await;
+                }
+            };
+            let (left, ()) = tokio::join!(xroot.drain(loops.handles(), limit), requests);
             purging::end(transfers).await;
             left
         }
@@ -417,6 +416,18 @@ fn protect(
     Ok(renewals)
 }
 
+/// Gives a front end the names of hosts, the rules about them, and the values of the cluster.
+fn connect(
+    door: &mut xroot::Config,
+    doorkeeper: &Arc<Doorkeeper>,
+    authorization: Option<&ServerAuthorization>,
+    cluster: Option<&ClusterThread>,
+) {
+    door.peer_names = Some(login::peer_names(doorkeeper));
+    door.settings.host_rules = authorization.map(ServerAuthorization::host_rules);
+    door.settings.live_values = cluster.map(ClusterThread::live_values).unwrap_or_default();
+}
+
 /// Waits for a part of the files. Adds the reason to `late` if it cannot be read in time.
 fn read_in_time<T>(part: Option<PartRead<T>>, late: &mut Vec<String>) -> Option<T> {
     part?.wait().map_err(|reason| late.push(reason)).ok()
@@ -425,45 +436,6 @@ fn read_in_time<T>(part: Option<PartRead<T>>, late: &mut Vec<String>) -> Option<
 impl Drop for RunningServer {
     fn drop(&mut self) {
         self.close_port();
-    }
-}
-
-impl PortAcceptor {
-    fn start(
-        listener: Listener,
-        loops: Arc<Loops>,
-        doors: Arc<[Arc<dyn Door>]>,
-        admission: Admission,
-        refusals: Arc<Refusals>,
-    ) -> std::io::Result<Self> {
-        let (open, closed) = oneshot::channel::<()>();
-        let (tell, told) = std::sync::mpsc::channel::<()>();
-        // The acceptor runs on a loop: a new connection there then costs no change of threads, and
-        // one elsewhere.
-        let first = loops.handles().first().cloned();
-        let spawned = first.is_some_and(|first| {
-            let accept = async move {
-                // Dropped when the port is closed, for any reason.
-                let _tell = tell;
-                tokio::select! {
-                    _ = closed => Ok(()),
-                    ended = listener.serve(loops, doors, admission, refusals) => Err(match ended {
-                        Ok(()) => "there is no loop".to_owned(),
-                        Err(error) => error.to_string(),
-                    }),
-                }
-            };
-            first.run(move || net::spawn_essential("the acceptor of connections", accept))
-        });
-        if spawned { Ok(Self { open, told }) } else { Err(std::io::Error::other("no loop is running")) }
-    }
-
-    fn stop(self) {
-        drop(self.open);
-        // Nothing is sent: the other end is dropped when the port is closed.
-        if self.told.recv_timeout(CLOSING_MAX) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-            tracing::error!("the port is still open: a loop does not answer");
-        }
     }
 }
 

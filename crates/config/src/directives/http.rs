@@ -1,13 +1,26 @@
-//! Directives of HTTP and related plug-ins: `http.`, `tpc.`, `cors.`. Not in force yet.
+//! Directives of HTTP and related plug-ins: `http.`, `tpc.`, `cors.`, and ours, `scalla.http`.
 //!
-//! They are known so that files of sites load, and so that unknown names can be reported.
+//! Those that are not in force are known so that files of sites load. A directive that restricts
+//! access and is not in force stops the start of a server with HTTP ([`check_http`]).
 
+use super::arguments::Arguments;
 use super::definition::{Directive, Section};
-use super::standing::UsageFrequency;
+use super::draft::Draft;
+use super::fault::DirectiveFault;
+use super::missing;
+use super::shared::{RESTRICTS, STOPS_UNPROTECTED, apply_not_yet};
+use super::standing::{Standing, UsageFrequency};
+use crate::effective::{Effective, HeaderRule, HttpPort, StaticHeaderRule};
+use crate::language::DirectiveToken;
+use crate::report::{ConfigReport, ProblemKind};
+use crate::setting::Setting;
+use crate::values::{self, between};
 
 pub(super) const SECTION: Section = Section {
     title: "HTTP: http., tpc., cors.",
-    about: "HTTP is not in force yet: nothing is served through it, so what restricts it holds.",
+    about: "HTTP is served if `xrd.protocol http` asks for it, see `docs/http.md`. Clients are not asked for \
+            certificates, and third-party copies are not in force yet. Directives that restrict access by HTTP and \
+            are not in force stop the start.",
     directives: &[
         Directive::not_yet(&["http.cert"], UsageFrequency::Most, "path")
             .default("xrd.tls")
@@ -31,17 +44,25 @@ pub(super) const SECTION: Section = Section {
             .example("HIGH"),
         Directive::not_yet(&["http.httpsmode"], UsageFrequency::Common, "{auto|disable|manual}")
             .default("auto")
-            .help("Use of TLS.")
+            .help("Use of TLS. HTTPS is served if and only if xrd.tls has a certificate.")
             .example("manual"),
-        Directive::not_yet(
+        Directive::new(
             &["http.gridmap"],
             UsageFrequency::Common,
             "[required] [compatNameGeneration] file",
+            guard_if_required,
         )
+        .standing(Standing::NotYet)
         .default("none")
         .help("Mapping of certificates to user names.")
         .example("/etc/grid-security/grid-mapfile"),
-        Directive::not_yet(&["http.secxtractor"], UsageFrequency::Common, "[required] library [parameters]")
+        Directive::new(
+            &["http.secxtractor"],
+            UsageFrequency::Common,
+            "[required] library [parameters]",
+            guard_if_required,
+        )
+        .standing(Standing::NotYet)
             .default("none")
             .help("Plug-in for VOMS attributes.")
             .example("libXrdVoms.so"),
@@ -49,11 +70,18 @@ pub(super) const SECTION: Section = Section {
             .default("none")
             .help("Additional handlers: third-party copy, and the issue of macaroons (`scalla auth macaroon` makes them).")
             .example("xrdtpc libXrdHttpTPC.so"),
-        Directive::not_yet(&["http.header2cgi"], UsageFrequency::Most, "header key [strip-on-redirect]")
-            .default("Cache-Control cache-control")
-            .help("Headers that are converted to CGI.")
+        Directive::new(
+            &["http.header2cgi"],
+            UsageFrequency::Most,
+            "header key [strip-on-redirect]",
+            header_to_cgi,
+        )
+            .default("none")
+            .help("The value of a header of requests becomes the element `key` of the CGI, unless the URL has one. \
+                   Redirects have it, except with `strip-on-redirect`; a token (`authz`) is never sent from an \
+                   encrypted connection to `http://`.")
             .example("Authorization authz"),
-        Directive::not_yet(&["http.desthttps"], UsageFrequency::Common, "{yes|no}")
+        Directive::new(&["http.desthttps"], UsageFrequency::Common, "{yes|no}", redirects_to_https)
             .default("no")
             .help("Redirects use https.")
             .example("yes"),
@@ -61,13 +89,13 @@ pub(super) const SECTION: Section = Section {
             .default("no")
             .help("Redirect from https to http on this server.")
             .example("no"),
-        Directive::not_yet(&["http.listingdeny"], UsageFrequency::Common, "{yes|no}")
+        Directive::new(&["http.listingdeny"], UsageFrequency::Common, "{yes|no}", denies_listings)
             .default("no")
-            .help("Refuses directory listings.")
+            .help("Refuses pages of directories. PROPFIND still lists them, for those who may.")
             .example("yes"),
-        Directive::not_yet(&["http.listingredir"], UsageFrequency::Common, "URL")
+        Directive::new(&["http.listingredir"], UsageFrequency::Common, "URL", listing_redirect)
             .default("none")
-            .help("Redirect target of directory listings.")
+            .help("Requests for pages of directories are redirected to this URL with the path.")
             .example("https://example.org/"),
         Directive::not_yet(&["http.staticpreload"], UsageFrequency::Rare, "/static/name file")
             .default("none")
@@ -81,17 +109,21 @@ pub(super) const SECTION: Section = Section {
             .default("yes")
             .help("Built-in static content.")
             .example("no"),
-        Directive::not_yet(&["http.staticheader"], UsageFrequency::Rare, "[-verb=V] name [value]")
+        Directive::new(&["http.staticheader"], UsageFrequency::Rare, "[-verb=V] name [value]", static_header)
             .default("none")
-            .help("Headers added to each reply.")
+            .help("A header of each reply, or of those to the method V. Without a value, earlier lines with this name \
+                   are withdrawn.")
             .example("X-Server scalla"),
-        Directive::not_yet(&["http.secretkey"], UsageFrequency::Common, "{text | /file}")
+        Directive::new(&["http.secretkey"], UsageFrequency::Common, "{text | /file}", secret_key)
+            .standing(Standing::NotYet)
             .default("none")
-            .help("Secret key of redirects between servers.")
+            .help("Secret key of redirects between servers. Such a server refuses other requests without TLS, so it \
+                   does not start with HTTP here.")
             .example("/etc/xrootd/http.key"),
-        Directive::not_yet(&["http.maxdelay"], UsageFrequency::Common, "time")
+        Directive::new(&["http.maxdelay"], UsageFrequency::Common, "time", delay_max)
             .default("30s")
-            .help("Maximum delay of a client.")
+            .help("Maximum time for which a request waits while a file is staged or located. Then the client gets 503 \
+                   with the time after which to repeat it.")
             .example("30"),
         Directive::not_yet(&["http.tlsclientauth"], UsageFrequency::Common, "{on|off}")
             .default("on")
@@ -149,5 +181,170 @@ pub(super) const SECTION: Section = Section {
             .default("none")
             .help("Allowed origins.")
             .example("https://example.org"),
+        Directive::new(&["scalla.http"], UsageFrequency::Common, "{status|off}", status_pages)
+            .default("off")
+            .help("`status`: over HTTP, `/healthz` and `/readyz` report without a login whether the server runs, and \
+                   whether clients should be sent to it. Files with these names are then not reached by HTTP.")
+            .example("status"),
     ],
 };
+
+/// Serves HTTP, as `xrd.protocol` asks. `port` is the text behind `http:`.
+pub(super) fn serve(
+    arguments: &Arguments<'_>,
+    token: &DirectiveToken,
+    port: &str,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    let number = port.strip_prefix('+').unwrap_or(port);
+    let port = match number {
+        "" if port.is_empty() => HttpPort::Shared,
+        _ => match number.parse() {
+            Ok(number) if number > 0 => HttpPort::Number(number),
+            _ => return Err(arguments.invalid(token, "port")),
+        },
+    };
+    draft.effective.http.port.set(Some(port), arguments.origin());
+    Ok(())
+}
+
+fn yes_or_no(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<bool, DirectiveFault> {
+    let token = arguments.need("yes or no")?;
+    let value = match token.text.as_str() {
+        "yes" | "true" | "1" => true,
+        "no" | "false" | "0" => false,
+        _ => return Err(arguments.invalid(token, "answer")),
+    };
+    draft.finish(arguments);
+    Ok(value)
+}
+
+fn redirects_to_https(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let value = yes_or_no(arguments, draft)?;
+    draft.effective.http.redirects_to_https.set(value, arguments.origin());
+    Ok(())
+}
+
+fn denies_listings(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let value = yes_or_no(arguments, draft)?;
+    draft.effective.http.denies_listings.set(value, arguments.origin());
+    Ok(())
+}
+
+fn listing_redirect(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let token = arguments.need("URL")?;
+    let is_url = ["http://", "https://"].iter().any(|scheme| token.text.starts_with(scheme));
+    if !is_url || !token.text.chars().all(|c| c.is_ascii_graphic()) {
+        return Err(arguments.invalid(token, "URL"));
+    }
+    draft.effective.http.listing_redirect.set(Some(token.text.clone()), arguments.origin());
+    draft.finish(arguments);
+    Ok(())
+}
+
+/// Reads the name of a header.
+fn header_name(arguments: &mut Arguments<'_>) -> Result<String, DirectiveFault> {
+    let token = arguments.need("header")?;
+    let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+    if token.text.is_empty() || !token.text.chars().all(is_token) {
+        return Err(arguments.invalid(token, "header"));
+    }
+    Ok(token.text.clone())
+}
+
+fn header_to_cgi(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let header = header_name(arguments)?;
+    let token = arguments.need("key of the CGI")?;
+    let is_key = |c: char| c.is_ascii_graphic() && !"&=?#%".contains(c);
+    if token.text.is_empty() || !token.text.chars().all(is_key) {
+        return Err(arguments.invalid(token, "key"));
+    }
+    let key = token.text.clone();
+    let strip_on_redirect = arguments.take("strip-on-redirect").is_some();
+    draft.finish(arguments);
+    let rules = &mut draft.effective.http.headers_to_cgi;
+    // A later line replaces an earlier one.
+    rules.retain(|rule| !rule.header.eq_ignore_ascii_case(&header));
+    rules.push(Setting::new(HeaderRule { header, key, strip_on_redirect }, arguments.origin()));
+    Ok(())
+}
+
+fn static_header(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let mut method = None;
+    if let Some(verb) = arguments.peek().and_then(|first| first.strip_prefix("-verb=")) {
+        let token = arguments.need("method")?;
+        if verb.is_empty() || !verb.chars().all(|c| c.is_ascii_uppercase()) {
+            return Err(arguments.invalid(token, "method"));
+        }
+        method = Some(verb.to_owned());
+    }
+    let name = header_name(arguments)?;
+    let mut words = Vec::new();
+    while let Some(token) = arguments.next() {
+        if !token.text.chars().all(|c| c.is_ascii_graphic()) {
+            return Err(arguments.invalid(token, "value"));
+        }
+        words.push(token.text.as_str());
+    }
+    let rules = &mut draft.effective.http.static_headers;
+    rules.retain(|rule| !rule.name.eq_ignore_ascii_case(&name) || rule.method != method);
+    if !words.is_empty() {
+        let rule = StaticHeaderRule { method, name, value: words.join(" ") };
+        rules.push(Setting::new(rule, arguments.origin()));
+    }
+    Ok(())
+}
+
+fn delay_max(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let value = arguments.time("http.maxdelay", between(0, values::TIME_MAX))?;
+    draft.effective.http.delay_max.set(value, arguments.origin());
+    draft.finish(arguments);
+    Ok(())
+}
+
+fn status_pages(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let token = arguments.need("option")?;
+    let value = match token.text.as_str() {
+        "status" => true,
+        "off" => false,
+        _ => return Err(arguments.invalid(token, "option")),
+    };
+    draft.effective.http.status_pages.set(value, arguments.origin());
+    draft.finish(arguments);
+    Ok(())
+}
+
+/// Notes a directive that is not in force and restricts access with `required`.
+fn guard_if_required(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    if arguments.rest().iter().any(|token| token.text == "required") {
+        note_guard(arguments, format!("{} required", arguments.name.text), draft);
+    }
+    apply_not_yet(arguments, draft)
+}
+
+fn secret_key(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    note_guard(arguments, arguments.name.text.clone(), draft);
+    apply_not_yet(arguments, draft)
+}
+
+fn note_guard(arguments: &Arguments<'_>, what: String, draft: &mut Draft<'_>) {
+    draft.effective.http.missing_guards.push(Setting::new(what, arguments.origin()));
+}
+
+/// Reports a port on which HTTP is not served, and directives that would have to restrict it.
+pub(crate) fn check_http(effective: &Effective, report: &mut ConfigReport) {
+    let http = &effective.http;
+    if http.port.is_some() && !effective.serves_http() {
+        let what = "xrd.protocol: a port of HTTP other than that of xrd.port is not in force yet".to_owned();
+        let missing = missing::HTTP_PORT;
+        report.add_not_yet(http.port.origin.clone(), what, missing.consequence(None), Some(missing.part));
+    }
+    if !effective.serves_http() {
+        return;
+    }
+    for guard in &http.missing_guards {
+        let what = format!("{} {RESTRICTS} yet", guard.value);
+        let allowed = format!("{STOPS_UNPROTECTED}; remove it, or remove xrd.protocol http");
+        report.add_about(&guard.value, ProblemKind::Unprotected, guard.origin.clone(), what, allowed);
+    }
+}

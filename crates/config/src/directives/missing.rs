@@ -14,7 +14,15 @@ const fn missing(part: &'static str, without: &'static str) -> MissingPart {
     MissingPart { part, without }
 }
 
-pub(super) const HTTP: MissingPart = missing("HTTP", "clients with http:// and davs:// are refused");
+const HTTP: MissingPart = missing("parts of HTTP", "HTTP is served as without it");
+const HTTPS: MissingPart =
+    missing("parts of HTTP", "HTTPS has the certificate of xrd.tls, and is refused without one");
+pub(super) const HTTP_PORT: MissingPart =
+    missing("second ports", "clients of HTTP are refused; name the port of xrd.port to serve them");
+pub(super) const HTTP_COPY: MissingPart = missing("HTTP third-party copy", "requests COPY are refused");
+const HTTP_HANDLERS: MissingPart = missing("parts of HTTP", "requests COPY and POST are refused");
+pub(super) const CORS: MissingPart =
+    missing("parts of HTTP", "pages of other sites cannot read replies in a browser");
 pub(super) const PREPARE: MissingPart =
     missing("mass storage", "requests to stage files succeed only for files that are on disk");
 pub(super) const REDIRECTION: MissingPart =
@@ -38,13 +46,17 @@ const MONITORING: MissingPart = missing("monitoring", "no monitoring data is sen
 pub(super) const PLUG_IN_STREAMS: MissingPart = missing("monitoring", "no records of plug-ins are sent");
 
 /// Directives by name or prefix; the first that fits.
-const BY_NAME: [(&str, MissingPart); 27] = [
+const BY_NAME: [(&str, MissingPart); 30] = [
     ("all.export", MASS_STORAGE),
     ("xrootd.export", MASS_STORAGE),
     ("oss.defaults", MASS_STORAGE),
     ("cms.prep", PREPARE),
-    ("cors.", HTTP),
+    ("cors.", CORS),
     ("frm.", MASS_STORAGE),
+    ("http.cert", HTTPS),
+    ("http.cors", CORS),
+    ("http.exthandler", HTTP_HANDLERS),
+    ("http.key", HTTPS),
     ("http.", HTTP),
     ("ofs.cksrt", missing("checksums in replies", "replies carry no encrypted checksums")),
     ("ofs.notify", missing("notification", "no program is informed of events")),
@@ -58,8 +70,7 @@ const BY_NAME: [(&str, MissingPart); 27] = [
     ("pss.memcache", UNCACHED),
     ("pss.", PROXY),
     ("throttle.", THROTTLING),
-    ("tpc.", HTTP),
-    ("xrd.protocol", HTTP),
+    ("tpc.", HTTP_COPY),
     ("xrootd.bindif", missing("addresses of redirects", "redirects name the host as managers know it")),
     ("xrootd.diglib", missing("remote diagnostics", "requests for /=/ are refused")),
     ("xrootd.fslib", THROTTLING),

@@ -5,9 +5,9 @@ use super::definition::{Directive, Section};
 use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::libraries::{self, LibraryPurpose};
-use super::shared::{option_not_yet, option_without_effect, trace, unprotected, without_effect};
+use super::shared::{option_without_effect, trace, unprotected, without_effect};
 use super::standing::{Standing, UsageFrequency};
-use super::{cluster, missing, monitoring, process, tls};
+use super::{cluster, http, missing, monitoring, process, tls};
 use crate::effective::{KeepAlive, MAX_FD_RANGE, MaxFd, Port};
 use crate::setting::Setting;
 use crate::values::{self, TIME_MAX, between, from};
@@ -77,7 +77,8 @@ pub(super) const SECTION: Section = Section {
             .example("conn debug"),
         Directive::new(&["xrd.protocol"], UsageFrequency::Most, "[tls] name[:{port|+port}] {library|*} [parameters]", protocol)
             .default("xroot")
-            .help("Protocols served. xroot is built in; http is not in force yet.")
+            .help("Protocols served. xroot is always served. `http` adds HTTP and HTTPS to its port, where the first \
+                   bytes of a connection decide; a port of its own is not in force yet. See `docs/http.md`.")
             .example("xrootd *")
             .stops_with("tls xrootd *"),
         Directive::new(&["xrd.tls"], UsageFrequency::Most, "cert [key] [[no]detail] [hsto time]", tls::certificate)
@@ -297,13 +298,15 @@ fn protocol(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), 
                 return Ok(());
             }
         }
-        "http" | "https" if library.text == "*" => {
-            option_not_yet(arguments, token, draft);
-            return Ok(());
-        }
+        "http" | "https" if is_http(&library.text) => return http::serve(arguments, token, port, draft),
         _ => {}
     }
     libraries::select(arguments, library, LibraryPurpose::Protocol, draft)
+}
+
+/// Reports whether a library is that of HTTP, which is built in.
+fn is_http(library: &str) -> bool {
+    library == "*" || libraries::base_name(library) == "libXrdHttp"
 }
 
 fn monitor_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {

@@ -8,6 +8,7 @@ mod cluster;
 mod cluster_key;
 mod detailed_monitoring;
 mod grid;
+mod http;
 mod logical;
 mod macaroons;
 mod monitoring;
@@ -47,6 +48,7 @@ pub use grid::{
     GridExport, GridForwarding, GridLimited, GridMapping, GridVoNames, GridVoUser, GsiOptions,
     RevocationCheck, VomsGroups, VomsOptions,
 };
+pub use http::{HeaderRule, HttpConfig, HttpPort, StaticHeaderRule};
 pub(crate) use logical::XATTR_PREFIX_BYTES;
 pub use logical::{
     CheckpointConfig, CheckpointFailure, CheckpointMode, CreationModes, LogicalConfig, ModeRange,
@@ -131,6 +133,8 @@ pub struct Effective {
     pub monitoring: MonitoringConfig,
     /// Values for the xroot protocol layer.
     pub protocol: ProtocolConfig,
+    /// Values for `http`.
+    pub http: HttpConfig,
     /// Values of authorization.
     pub authorization: AuthorizationConfig,
     /// Values for authentication of clients and signing of requests.
@@ -165,6 +169,16 @@ impl Effective {
         });
         effective.protocol.checksums.value.offered = ChecksumKind::ALL.to_vec();
         effective
+    }
+
+    /// Reports whether HTTP is served: `xrd.protocol` asks for it on the port of the xroot protocol.
+    #[must_use]
+    pub fn serves_http(&self) -> bool {
+        match *self.http.port {
+            None => false,
+            Some(HttpPort::Shared) => true,
+            Some(HttpPort::Number(port)) => *self.network.port == Port::Number(port),
+        }
     }
 
     /// Returns the site name in macaroons.

@@ -1,0 +1,79 @@
+//! Values for the crate `http`.
+
+use std::time::Duration;
+
+use crate::setting::{Origin, Setting};
+
+/// Default of `http.maxdelay`.
+const DELAY_MAX: Duration = Duration::from_secs(30);
+
+/// The port on which `xrd.protocol` asks for HTTP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HttpPort {
+    /// The port of the xroot protocol.
+    Shared,
+    /// This port. HTTP is served if it is that of the xroot protocol.
+    Number(u16),
+}
+
+/// `http.header2cgi`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HeaderRule {
+    /// Name of the header.
+    pub header: String,
+    /// Key of the element of the CGI.
+    pub key: String,
+    /// Redirects do not have the element.
+    pub strip_on_redirect: bool,
+}
+
+/// `http.staticheader`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StaticHeaderRule {
+    /// The method whose replies have the header; `None` for all.
+    pub method: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+}
+
+/// The values of HTTP.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HttpConfig {
+    /// `xrd.protocol http`; `None` without it.
+    pub port: Setting<Option<HttpPort>>,
+    /// Headers that become elements of the CGI.
+    pub headers_to_cgi: Vec<Setting<HeaderRule>>,
+    /// Headers of replies.
+    pub static_headers: Vec<Setting<StaticHeaderRule>>,
+    /// `http.desthttps`.
+    pub redirects_to_https: Setting<bool>,
+    /// `http.listingdeny`.
+    pub denies_listings: Setting<bool>,
+    /// `http.listingredir`.
+    pub listing_redirect: Setting<Option<String>>,
+    /// `http.maxdelay`.
+    pub delay_max: Setting<Duration>,
+    /// `scalla.http status`: the pages about the server itself.
+    pub status_pages: Setting<bool>,
+    /// Directives that restrict access by HTTP and are not in force.
+    pub missing_guards: Vec<Setting<String>>,
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        let off = || Setting::new(false, Origin::Default);
+        Self {
+            port: Setting::new(None, Origin::Default),
+            headers_to_cgi: Vec::new(),
+            static_headers: Vec::new(),
+            redirects_to_https: off(),
+            denies_listings: off(),
+            listing_redirect: Setting::new(None, Origin::Default),
+            delay_max: Setting::new(DELAY_MAX, Origin::Default),
+            status_pages: off(),
+            missing_guards: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The values of HTTP as text.
+
+use super::lines::{EffectiveLines, Reload, time};
+use crate::effective::{Effective, HttpPort};
+
+/// Shows the values. A port on which HTTP is not served is none.
+pub(super) fn show(effective: &Effective, lines: &mut EffectiveLines) {
+    let values = &effective.http;
+    let port = |port: &Option<HttpPort>| {
+        let port = port.filter(|_| effective.serves_http());
+        Some(match port? {
+            HttpPort::Shared => "http *".to_owned(),
+            HttpPort::Number(port) => format!("http:{port} *"),
+        })
+    };
+    lines.add(Reload::Restart, "xrd.protocol", &values.port, port);
+    for rule in &values.headers_to_cgi {
+        lines.restart("http.header2cgi", rule, |rule| {
+            let strip = if rule.strip_on_redirect { " strip-on-redirect" } else { "" };
+            format!("{} {}{strip}", rule.header, rule.key)
+        });
+    }
+    for rule in &values.static_headers {
+        lines.restart("http.staticheader", rule, |rule| {
+            let method = rule.method.as_ref().map(|method| format!("-verb={method} ")).unwrap_or_default();
+            format!("{method}{} {}", rule.name, rule.value)
+        });
+    }
+    let yes = |value: &bool| if *value { "yes" } else { "no" }.to_owned();
+    lines.restart("http.desthttps", &values.redirects_to_https, yes);
+    lines.restart("http.listingdeny", &values.denies_listings, yes);
+    lines.add(Reload::Restart, "http.listingredir", &values.listing_redirect, Clone::clone);
+    lines.restart("http.maxdelay", &values.delay_max, time);
+    lines.restart("scalla.http", &values.status_pages, |value| {
+        if *value { "status" } else { "off" }.to_owned()
+    });
+}

@@ -1,0 +1,121 @@
+//! The directives of HTTP.
+
+use config::{
+    ConfigInput, HeaderRule, HttpPort, Loaded, MemorySource, ProblemKind, StaticHeaderRule, Strictness, load,
+    show,
+};
+
+fn loaded(text: &str) -> Loaded {
+    let request =
+        ConfigInput { file: Some("f".to_owned()), strictness: Strictness::Strict, ..ConfigInput::default() };
+    load(&request, &MemorySource::new().with("f", text))
+}
+
+fn kinds(text: &str) -> Vec<ProblemKind> {
+    loaded(text).report.problems().iter().map(|problem| problem.kind).collect()
+}
+
+#[test]
+fn http_is_served_on_the_port_of_xroot_only() {
+    for (text, port, is_served) in [
+        ("", None, false),
+        ("xrd.protocol xrootd *", None, false),
+        ("xrd.protocol http *", Some(HttpPort::Shared), true),
+        ("xrd.protocol https libXrdHttp-5.so", Some(HttpPort::Shared), true),
+        ("xrd.protocol http:1094 libXrdHttp.so", Some(HttpPort::Number(1094)), true),
+        (
+            "xrd.port 2094\nxrd.protocol http:+2094 /usr/lib64/libXrdHttp.so",
+            Some(HttpPort::Number(2094)),
+            true,
+        ),
+        ("xrd.port 2094\nxrd.protocol http:1094 libXrdHttp.so", Some(HttpPort::Number(1094)), false),
+        ("xrd.port any\nxrd.protocol http:1094 libXrdHttp.so", Some(HttpPort::Number(1094)), false),
+    ] {
+        let Loaded { effective, report } = loaded(text);
+        assert_eq!((effective.http.port.value, effective.serves_http()), (port, is_served), "{text}");
+        let not_yet = report.problems().iter().any(|problem| problem.kind == ProblemKind::NotYet);
+        assert_eq!(not_yet, port.is_some() && !is_served, "{text}: {report}");
+    }
+    for text in [
+        "xrd.protocol http:x *",
+        "xrd.protocol http:0 *",
+        "xrd.protocol http:+ *",
+        "xrd.protocol http:99999 *",
+    ] {
+        assert_eq!(kinds(text), [ProblemKind::BadValue], "{text}");
+    }
+    // An encrypted port is not what `tls` in front of the name would give.
+    assert_eq!(kinds("xrd.protocol tls http *"), [ProblemKind::Unprotected]);
+}
+
+#[test]
+fn what_restricts_http_and_is_not_in_force_stops_the_start() {
+    let guards =
+        ["http.secretkey 0123456789", "http.gridmap required /m", "http.secxtractor required libXrdVoms.so"];
+    for guard in guards {
+        assert_eq!(kinds(guard), [ProblemKind::NotYet], "{guard}");
+        let Loaded { report, .. } = loaded(&format!("xrd.protocol http *\n{guard}"));
+        assert!(!report.is_ok(), "{report}");
+        assert!(report.problems().iter().any(|problem| problem.kind == ProblemKind::Unprotected), "{report}");
+    }
+    for text in
+        ["http.gridmap /m", "http.secxtractor libXrdVoms.so", "http.exthandler xrdtpc libXrdHttpTPC.so"]
+    {
+        assert_eq!(kinds(&format!("xrd.protocol http *\n{text}")), [ProblemKind::NotYet], "{text}");
+    }
+}
+
+#[test]
+fn values_are_read_and_shown() {
+    let text = "xrd.protocol http *\nhttp.header2cgi Authorization authz\nhttp.header2cgi X-Tag tag strip-on-redirect\n\
+                http.staticheader X-All a b\nhttp.staticheader -verb=GET X-Get 1\nhttp.staticheader X-Gone 1\n\
+                http.staticheader X-Gone\nhttp.desthttps yes\nhttp.listingdeny true\nhttp.maxdelay 1m\n\
+                http.listingredir https://h/\nscalla.http status\n";
+    let Loaded { effective, report } = loaded(text);
+    assert!(report.problems().is_empty(), "{report}");
+    let http = &effective.http;
+    let rule = |header: &str, key: &str, strip_on_redirect| HeaderRule {
+        header: header.to_owned(),
+        key: key.to_owned(),
+        strip_on_redirect,
+    };
+    let rules: Vec<_> = http.headers_to_cgi.iter().map(|rule| rule.value.clone()).collect();
+    assert_eq!(rules, [rule("Authorization", "authz", false), rule("X-Tag", "tag", true)]);
+    let header = |method: Option<&str>, name: &str, value: &str| StaticHeaderRule {
+        method: method.map(str::to_owned),
+        name: name.to_owned(),
+        value: value.to_owned(),
+    };
+    let headers: Vec<_> = http.static_headers.iter().map(|rule| rule.value.clone()).collect();
+    assert_eq!(headers, [header(None, "X-All", "a b"), header(Some("GET"), "X-Get", "1")]);
+    assert!(*http.redirects_to_https && *http.denies_listings && *http.status_pages);
+    assert_eq!((http.delay_max.as_secs(), http.listing_redirect.as_deref()), (60, Some("https://h/")));
+    let lines = show(&effective);
+    let shown: Vec<String> = lines
+        .iter()
+        .filter_map(|line| Some(format!("{} {}", line.directive, line.value.as_ref()?)))
+        .collect();
+    let again = loaded(&shown.join("\n")).effective.http;
+    assert_eq!(
+        (again.headers_to_cgi.len(), again.static_headers.len(), *again.status_pages, again.port.value),
+        (2, 2, true, Some(HttpPort::Shared))
+    );
+}
+
+#[test]
+fn headers_that_no_request_can_have_are_refused() {
+    for text in [
+        "http.header2cgi X:Y z",
+        "http.header2cgi X a&b",
+        "http.header2cgi X",
+        "http.staticheader -verb=get X 1",
+        "http.staticheader X\u{e9} 1",
+        "http.staticheader X \u{e9}",
+        "http.listingredir ftp://h/",
+        "http.listingdeny maybe",
+        "http.maxdelay soon",
+        "scalla.http everything",
+    ] {
+        assert_eq!(kinds(text), [ProblemKind::BadValue], "{text}");
+    }
+}

@@ -1,0 +1,128 @@
+//! The configuration of the front end, and the traits that the server implements for it.
+
+use auth::{Entity, Secret};
+use base::DescriptorBudget;
+use net::TlsServer;
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The peer of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct HttpPeer {
+    /// Its address.
+    pub address: SocketAddr,
+    /// The connection is encrypted.
+    pub is_tls: bool,
+}
+
+/// The client of a request.
+#[derive(Clone, Debug)]
+pub struct HttpIdentity {
+    /// The identity; `None` if the server asks for none, and no rules depend on it.
+    pub entity: Option<Entity>,
+    /// Name of the host, or its address as text.
+    pub host: String,
+}
+
+/// The reason why a request is refused before its method is looked at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum HttpRefusal {
+    /// A token is missing, or it is not valid.
+    Unauthorized(String),
+    /// No request of this kind of client is allowed.
+    Forbidden(String),
+    /// The decision is not possible at present.
+    Unavailable(String),
+}
+
+/// Decides who the client of a request is. Requests without a decision are refused.
+pub trait HttpLogin: Send + Sync {
+    /// Returns the client of a request with this token.
+    fn log_in(
+        &self,
+        peer: HttpPeer,
+        token: Option<Secret>,
+    ) -> Pin<Box<dyn Future<Output = Result<HttpIdentity, HttpRefusal>> + Send>>;
+}
+
+/// A header whose value becomes an element of the CGI of the request (`http.header2cgi`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HeaderToCgi {
+    /// Name of the header, in lower case.
+    pub header: String,
+    /// Key of the element.
+    pub key: String,
+    /// Redirects do not have the element.
+    pub strip_on_redirect: bool,
+}
+
+/// A header that is added to replies (`http.staticheader`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StaticHeader {
+    /// The method whose replies have it; `None` for all.
+    pub method: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+}
+
+/// The reply to GET of a directory.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub enum ListingPolicy {
+    /// A page with its entries.
+    #[default]
+    Served,
+    /// None.
+    Denied,
+    /// A redirect to this URL with the path.
+    Redirected(String),
+}
+
+/// The pages about the server itself. They are served without a login.
+#[derive(Clone)]
+pub struct StatusPages {
+    /// Returns the reason why clients should not be sent here; `None` if they should.
+    pub unready: Arc<dyn Fn() -> Option<String> + Send + Sync>,
+    /// Makes the text of `/metrics`; `None` if there is no such page.
+    pub metrics: Option<Arc<dyn Fn() -> String + Send + Sync>>,
+}
+
+/// Configuration of the front end.
+#[derive(Clone)]
+pub struct Config {
+    /// Decides who the clients are.
+    pub login: Arc<dyn HttpLogin>,
+    /// Certificate for HTTPS; `None` serves HTTP only.
+    pub tls: Option<Arc<TlsServer>>,
+    /// Descriptors of connections and files of the process.
+    pub descriptors: Arc<DescriptorBudget>,
+    /// Headers that become elements of the CGI.
+    pub headers_to_cgi: Vec<HeaderToCgi>,
+    /// Headers that are added to replies.
+    pub static_headers: Vec<StaticHeader>,
+    /// Redirects lead to HTTPS.
+    pub redirects_to_https: bool,
+    /// Maximum time for which a request waits when the file system asks for a repetition.
+    pub delay_max: Duration,
+    /// Listings of directories.
+    pub listings: ListingPolicy,
+    /// Files can be written. A server that cannot remove unfinished files must not accept any.
+    pub accepts_uploads: bool,
+    /// The types of checksums that the server computes, the default first.
+    pub checksums: Vec<String>,
+    /// The pages about the server itself; `None` if their names are ordinary paths.
+    pub status: Option<StatusPages>,
+    /// Maximum number of connections.
+    pub connections_max: usize,
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config").field("delay_max", &self.delay_max).finish_non_exhaustive()
+    }
+}

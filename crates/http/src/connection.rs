@@ -1,0 +1,109 @@
+//! One connection: the handshake of TLS, then its requests by hyper.
+
+use crate::door::{ConnectionEnd, HttpFrontEnd};
+use crate::service::{self, ServedConnection};
+use crate::stream::{ClientStream, ClientTransport, RewoundStream};
+use crate::{BUFFER_BYTES_MAX, HEAD_BYTES_MAX, HEAD_TIME_MAX, HEADERS_MAX};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use net::LoopPresence;
+use std::net::{SocketAddr, TcpStream};
+use std::pin::pin;
+use std::sync::Arc;
+use tokio_rustls::TlsAcceptor;
+
+/// The place of a connection in the limits of the front end. Its requests in progress keep it.
+pub(crate) struct HttpPermit {
+    shared: Arc<HttpFrontEnd>,
+    _presence: LoopPresence,
+}
+
+impl HttpPermit {
+    pub(crate) fn new(shared: Arc<HttpFrontEnd>, presence: LoopPresence) -> Self {
+        Self { shared, _presence: presence }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<HttpFrontEnd> {
+        &self.shared
+    }
+}
+
+impl Drop for HttpPermit {
+    fn drop(&mut self) {
+        self.shared.leave();
+    }
+}
+
+/// Serves a connection until its end. `first` are the bytes that were read before.
+pub(crate) async fn serve(permit: HttpPermit, socket: TcpStream, peer: SocketAddr, first: Vec<u8>) {
+    let Ok(socket) = tokio::net::TcpStream::from_std(socket) else { return };
+    // Replies are written whole, so that waiting for more would only delay their end.
+    let _ = socket.set_nodelay(true);
+    let is_tls = first.first() == Some(&0x16);
+    let stream = RewoundStream::new(first, socket);
+    let Some(transport) = transport(permit.shared(), stream, is_tls, peer).await else { return };
+    let connection = ServedConnection::new(permit, peer, is_tls);
+    requests(&connection, ClientStream::new(transport, connection.shared().clone())).await;
+    connection.disconnect();
+}
+
+async fn transport(
+    shared: &Arc<HttpFrontEnd>,
+    stream: RewoundStream,
+    is_tls: bool,
+    peer: SocketAddr,
+) -> Option<ClientTransport> {
+    if !is_tls {
+        return Some(ClientTransport::Plain(stream));
+    }
+    let server = shared.config.tls.as_ref()?;
+    let acceptor = TlsAcceptor::from(server.config());
+    match tokio::time::timeout(server.limit(), acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => Some(ClientTransport::Tls(Box::new(stream))),
+        Ok(Err(error)) => {
+            tracing::debug!("TLS handshake of {peer}: {error}");
+            None
+        }
+        Err(_) => {
+            tracing::debug!("TLS handshake of {peer}: not complete in time");
+            None
+        }
+    }
+}
+
+/// Serves the requests of a connection.
+async fn requests(connection: &Arc<ServedConnection>, stream: ClientStream) {
+    let service = service_fn(|request| service::serve(connection.clone(), request));
+    let mut served = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIME_MAX)
+            .max_headers(HEADERS_MAX)
+            .max_header_size(HEAD_BYTES_MAX)
+            .max_buf_size(BUFFER_BYTES_MAX)
+            .title_case_headers(true)
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    let mut ends = connection.shared().ends.clone();
+    loop {
+        match *ends.borrow_and_update() {
+            ConnectionEnd::Open => {}
+            ConnectionEnd::AfterRequest => served.as_mut().graceful_shutdown(),
+            ConnectionEnd::Now => return,
+        }
+        tokio::select! {
+            result = served.as_mut() => {
+                if let Err(error) = result {
+                    tracing::debug!("HTTP connection: {error}");
+                }
+                return;
+            }
+            changed = ends.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}

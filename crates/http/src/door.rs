@@ -1,0 +1,226 @@
+//! The entry point of the front end: detection, its runtime, drain.
+
+use crate::config::{Config, StaticHeader};
+use crate::connection::{self, HttpPermit};
+use crate::{CHUNKS_MAX, THREADS_MAX};
+use hyper::Method;
+use hyper::header::{HeaderName, HeaderValue};
+use net::{Arrival, LoopPresence, ProtocolMatch};
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, watch};
+use vfs::FileSystem;
+
+/// Interval between checks whether a drain has ended.
+const DRAIN_LOOK: Duration = Duration::from_millis(10);
+
+/// Maximum length of the name of a method.
+const METHOD_BYTES_MAX: usize = 16;
+
+/// The first bytes of a TLS record with a handshake.
+const TLS_HANDSHAKE: [u8; 2] = [0x16, 3];
+
+/// The end that a connection must come to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum ConnectionEnd {
+    /// None.
+    Open,
+    /// The end after the present request.
+    AfterRequest,
+    /// The end at once.
+    Now,
+}
+
+/// State that all connections share.
+pub(crate) struct HttpFrontEnd {
+    pub(crate) config: Config,
+    pub(crate) files: Arc<dyn FileSystem>,
+    /// Headers of replies, those of one method with the method.
+    pub(crate) static_headers: Vec<(Option<Method>, HeaderName, HeaderValue)>,
+    /// The memory for chunks of files, see [`CHUNKS_MAX`].
+    pub(crate) chunks: Arc<Semaphore>,
+    pub(crate) ends: watch::Receiver<ConnectionEnd>,
+    /// Connections, and requests whose connections have ended before.
+    connections: AtomicUsize,
+    next_number: AtomicU32,
+    draining: AtomicBool,
+}
+
+impl HttpFrontEnd {
+    /// Returns a number for a connection.
+    pub(crate) fn next_number(&self) -> u32 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Reports whether no further requests are taken.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn leave(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+        self.config.descriptors.disconnect();
+    }
+
+    /// Takes a place for a connection, if there is one.
+    fn enter(self: &Arc<Self>, presence: LoopPresence) -> Option<HttpPermit> {
+        let most = self.config.connections_max;
+        let take = |count: usize| (count < most).then_some(count + 1);
+        if self.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
+            return None;
+        }
+        if !self.config.descriptors.connect() {
+            self.connections.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(HttpPermit::new(self.clone(), presence))
+    }
+}
+
+/// HTTP on the shared port.
+pub struct HttpDoor {
+    shared: Arc<HttpFrontEnd>,
+    ends: watch::Sender<ConnectionEnd>,
+    runtime: Option<Runtime>,
+}
+
+impl HttpDoor {
+    /// Starts the runtime of a front end for `files`.
+    ///
+    /// # Errors
+    /// The error of the system, if there are no threads.
+    pub fn start(config: Config, files: Arc<dyn FileSystem>) -> io::Result<Self> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .max_blocking_threads(1)
+            .thread_name("http")
+            .enable_all()
+            .build()?;
+        let static_headers = static_headers(&config)?;
+        let (ends, received) = watch::channel(ConnectionEnd::Open);
+        let shared = HttpFrontEnd {
+            config,
+            files,
+            static_headers,
+            chunks: Arc::new(Semaphore::new(CHUNKS_MAX)),
+            ends: received,
+            connections: AtomicUsize::new(0),
+            next_number: AtomicU32::new(1),
+            draining: AtomicBool::new(false),
+        };
+        Ok(Self { shared: Arc::new(shared), ends, runtime: Some(runtime) })
+    }
+
+    /// Returns the number of connections, with requests whose connections have ended before them.
+    pub fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::Relaxed)
+    }
+
+    /// Takes no further requests, waits at most `limit` for those in progress, then closes all
+    /// connections. Returns the number of connections that had to be closed.
+    pub fn drain(&self, limit: Duration) -> impl Future<Output = usize> + Send + 'static {
+        let (shared, ends) = (self.shared.clone(), self.ends.clone());
+        async move {
+            shared.draining.store(true, Ordering::Relaxed);
+            ends.send_replace(ConnectionEnd::AfterRequest);
+            let until = Instant::now() + limit;
+            let count = || shared.connections.load(Ordering::Relaxed);
+            while count() > 0 && Instant::now() < until {
+                tokio::time::sleep(DRAIN_LOOK).await;
+            }
+            let left = count();
+            ends.send_replace(ConnectionEnd::Now);
+            left
+        }
+    }
+}
+
+impl Drop for HttpDoor {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // The door may be dropped by a task, which must not block.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl net::Door for HttpDoor {
+    fn name(&self) -> &'static str {
+        "http"
+    }
+
+    fn claims(&self, first: &[u8]) -> ProtocolMatch {
+        claims(first, self.shared.config.tls.is_some())
+    }
+
+    fn serve(&self, arrival: Arrival, presence: LoopPresence) {
+        let Some(runtime) = &self.runtime else { return };
+        let Some(permit) = self.shared.enter(presence) else {
+            tracing::debug!("an HTTP connection is refused, because there are too many");
+            return;
+        };
+        let Arrival { socket, peer, received, .. } = arrival;
+        let Ok((socket, rest)) = socket.release() else { return };
+        let first = [received.as_slice(), &rest].concat();
+        // The buffer belongs to the loop.
+        net::give_small(received);
+        let Some(socket) = socket.into_stream() else { return };
+        runtime.spawn(connection::serve(permit, socket, peer, first));
+    }
+}
+
+/// Returns the headers that the configuration adds to replies.
+fn static_headers(config: &Config) -> io::Result<Vec<(Option<Method>, HeaderName, HeaderValue)>> {
+    let parse = |header: &StaticHeader| {
+        let invalid = || io::Error::new(io::ErrorKind::InvalidInput, format!("no header: {}", header.name));
+        let name = HeaderName::from_bytes(header.name.as_bytes()).map_err(|_| invalid())?;
+        let value = HeaderValue::from_str(&header.value).map_err(|_| invalid())?;
+        let method = header.method.as_ref().map(|method| Method::from_bytes(method.as_bytes()));
+        Ok((method.transpose().map_err(|_| invalid())?, name, value))
+    };
+    config.static_headers.iter().map(parse).collect()
+}
+
+/// Decides whether first bytes are those of HTTP: a method, or TLS if there is a certificate.
+fn claims(first: &[u8], has_tls: bool) -> ProtocolMatch {
+    if has_tls && first.iter().zip(TLS_HANDSHAKE).all(|(byte, expected)| *byte == expected) {
+        return match first.len() {
+            0 | 1 => ProtocolMatch::NeedMore,
+            _ => ProtocolMatch::Mine,
+        };
+    }
+    let letters = first.iter().take_while(|byte| byte.is_ascii_uppercase()).count();
+    match first.get(letters) {
+        Some(b' ') if (1..=METHOD_BYTES_MAX).contains(&letters) => ProtocolMatch::Mine,
+        None if letters <= METHOD_BYTES_MAX => ProtocolMatch::NeedMore,
+        _ => ProtocolMatch::NotMine,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_and_tls_are_recognized_and_xroot_is_not() {
+        let all = |bytes: &[u8]| (claims(bytes, true), claims(bytes, false));
+        let (mine, more, other) = (ProtocolMatch::Mine, ProtocolMatch::NeedMore, ProtocolMatch::NotMine);
+        assert_eq!(all(b"GET / HTTP/1.1\r\n"), (mine, mine));
+        assert_eq!(all(b"PROPFIND /"), (mine, mine));
+        assert_eq!(all(b"PROPF"), (more, more));
+        assert_eq!(all(b""), (more, more));
+        assert_eq!(all(b"\x16\x03\x01"), (mine, other));
+        assert_eq!(all(b"\x16"), (more, other));
+        // The handshake of xroot, other binary protocols, text that is no request.
+        for bytes in [&[0; 20][..], &[0], b"\x16\x04", b"get / HTTP/1.1", b" GET", b"SSH-2.0", b"\r\nGET /"] {
+            assert_eq!(all(bytes), (other, other), "{bytes:?}");
+        }
+        assert_eq!(all(&[b'A'; METHOD_BYTES_MAX + 1]), (other, other));
+        assert_eq!(all(&[b'A'; METHOD_BYTES_MAX]), (more, more));
+    }
+}

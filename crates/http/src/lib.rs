@@ -1,0 +1,74 @@
+//! The HTTP front end: HTTP/1.1 with the methods of WebDAV that data transfers use.
+//!
+//! ```text
+//!  event loop ─▶ HttpDoor: the first bytes are HTTP or TLS
+//!                   │  the connection leaves its loop with the bytes already read
+//!                   ▼
+//!  runtime of HTTP ─▶ connection (hyper) ─▶ service ─▶ get, upload, names, listing
+//!                                             │            │
+//!                                             ▼            ▼
+//!                                           login        calls of vfs
+//! ```
+//!
+//! Connections of HTTP have a runtime of their own, so that their parsing, encryption and large
+//! bodies do not delay the sessions of the event loops. A request becomes the same operations of
+//! `vfs` as one of the xroot protocol, with the same authorization.
+//!
+//! | file | content |
+//! |---|---|
+//! | `door` | [`HttpDoor`]: detection, the runtime, drain |
+//! | `config` | [`Config`], and the traits that the server implements |
+//! | `connection` | one connection: TLS, limits of time, hyper |
+//! | `stream` | the bytes of a connection, and the limit of time without progress |
+//! | `service` | one request: login, method, errors of arguments |
+//! | `call` | operations of `vfs` as asynchronous calls, and open files |
+//! | `target` | paths and CGI of a request, and of the header `Destination` |
+//! | `get` | GET and HEAD |
+//! | `file_body` | bodies of replies that are parts of files |
+//! | `ranges` | the header `Range` |
+//! | `conditions` | entity tags, and the headers `If-…` |
+//! | `digests` | the headers `Want-Digest` and `Want-Repr-Digest` |
+//! | `upload` | PUT |
+//! | `expected` | checksums that come with a PUT |
+//! | `names` | DELETE, MKCOL, MOVE, OPTIONS |
+//! | `listing` | PROPFIND, and pages of directories |
+//! | `status` | `/healthz`, `/readyz`, `/metrics` |
+//! | `reply` | replies and their bodies, and the status of each error |
+//! | `redirect` | redirects to other servers |
+//! | `text` | escapes of URLs and of XML, dates |
+//! | `limits` | limits of memory, time and connections |
+
+mod call;
+mod conditions;
+mod config;
+mod connection;
+mod digests;
+mod door;
+mod expected;
+mod file_body;
+mod get;
+mod limits;
+mod listing;
+mod names;
+mod ranges;
+mod redirect;
+mod reply;
+mod service;
+mod status;
+mod stream;
+mod target;
+mod text;
+mod upload;
+
+pub use config::{
+    Config, HeaderToCgi, HttpIdentity, HttpLogin, HttpPeer, HttpRefusal, ListingPolicy, StaticHeader,
+    StatusPages,
+};
+pub use door::HttpDoor;
+pub use limits::*;
+
+/// Parsers of what clients send, for the fuzzer.
+pub mod parsers {
+    pub use crate::ranges::{RangeOutcome, parse as parse_range};
+    pub use crate::target::{parse_destination, parse_target};
+}

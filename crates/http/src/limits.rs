@@ -1,0 +1,60 @@
+//! Limits of memory, time and connections of the front end.
+
+use std::time::Duration;
+
+/// Maximum number of connections and of requests in progress.
+pub const CONNECTIONS_MAX: usize = 4096;
+
+/// Maximum size of the request line and all headers, in bytes.
+pub const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// Maximum number of headers.
+pub const HEADERS_MAX: usize = 100;
+
+/// Maximum time until all headers of a request have arrived. It includes the time in which a kept
+/// connection is idle.
+pub const HEAD_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Maximum time without progress while a client sends a body or receives a reply.
+pub const STALL_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Bytes of a file that are read or held at once, if the memory of all connections suffices.
+pub const CHUNK_BYTES: usize = 256 * 1024;
+
+/// Number of chunks of [`CHUNK_BYTES`] that all connections hold together.
+pub const CHUNKS_MAX: usize = 512;
+
+/// Bytes of a file that are read at once if there are [`CHUNKS_MAX`] chunks.
+pub const SMALL_CHUNK_BYTES: usize = 16 * 1024;
+
+/// Maximum size of a body that is read before its reply begins. Larger ones are streamed.
+pub const INLINE_BYTES_MAX: u64 = 64 * 1024;
+
+/// Size of the buffer of a connection for its input and for its output.
+pub const BUFFER_BYTES_MAX: usize = 128 * 1024;
+
+/// Maximum number of ranges of one request. The whole file is the reply to more.
+pub const RANGES_MAX: usize = 512;
+
+/// Maximum size of a request body that is read and ignored.
+pub const IGNORED_BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// Maximum number of bytes that are discarded, so that a client receives the reply to a request
+/// whose body is refused.
+pub const LINGER_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Maximum time for that.
+pub const LINGER_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Time for which the result of a login is used for further requests of the connection.
+pub const LOGIN_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// Maximum length of a token in bytes. It fits into a header.
+pub const TOKEN_BYTES_MAX: usize = 32 * 1024;
+
+/// Maximum number of threads of the runtime.
+pub const THREADS_MAX: usize = 8;
+
+const _: () = assert!(SMALL_CHUNK_BYTES < CHUNK_BYTES);
+const _: () = assert!(TOKEN_BYTES_MAX < HEAD_BYTES_MAX);
+const _: () = assert!(HEAD_BYTES_MAX <= BUFFER_BYTES_MAX);

@@ -1,0 +1,95 @@
+//! Changes of names: DELETE, MKCOL, MOVE; and OPTIONS.
+
+use crate::reply::{self, RequestRefusal, RequestReply};
+use crate::service::RequestContext;
+use crate::target::parse_destination;
+use base::ErrorKind;
+use hyper::StatusCode;
+use hyper::body::{Body, Incoming};
+use hyper::header::{ALLOW, HeaderName, HeaderValue};
+use vfs::{FileKind, Operation, Target};
+
+const DAV: HeaderName = HeaderName::from_static("dav");
+const DESTINATION: HeaderName = HeaderName::from_static("destination");
+const OVERWRITE: HeaderName = HeaderName::from_static("overwrite");
+
+/// The methods, with and without those that write.
+const METHODS: &str = "HEAD,GET,PUT,PROPFIND,DELETE,OPTIONS,MKCOL,MOVE";
+const METHODS_WITHOUT_PUT: &str = "HEAD,GET,PROPFIND,DELETE,OPTIONS,MKCOL,MOVE";
+
+/// Permission bits of new directories.
+const DIRECTORY_MODE: u32 = 0o775;
+
+/// Replies to OPTIONS.
+pub(crate) fn options(accepts_uploads: bool) -> RequestReply {
+    let mut replied = reply::empty(StatusCode::OK);
+    let headers = replied.headers_mut();
+    headers.append(DAV, HeaderValue::from_static("1"));
+    headers.append(DAV, HeaderValue::from_static("<http://apache.org/dav/propset/fs/1>"));
+    let methods = if accepts_uploads { METHODS } else { METHODS_WITHOUT_PUT };
+    headers.insert(ALLOW, HeaderValue::from_static(methods));
+    replied
+}
+
+/// Removes a file or an empty directory.
+pub(crate) async fn delete(context: &RequestContext) -> Result<RequestReply, RequestRefusal> {
+    let stat = context.stat().await?;
+    context
+        .run(|| match stat.kind {
+            FileKind::Directory => Operation::RemoveDirectory(context.target.clone()),
+            FileKind::File | FileKind::Other => Operation::Remove(context.target.clone()),
+        })
+        .await?;
+    Ok(reply::done(StatusCode::OK))
+}
+
+/// Creates a directory.
+pub(crate) async fn make_collection(
+    context: &RequestContext,
+    body: &Incoming,
+) -> Result<RequestReply, RequestRefusal> {
+    if !body.is_end_stream() {
+        return Err(RequestRefusal::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "The body of MKCOL must be empty.",
+        ));
+    }
+    context.run(|| Operation::make_directory(context.target.clone(), DIRECTORY_MODE, true)).await?;
+    Ok(reply::done(StatusCode::CREATED))
+}
+
+/// Renames a file or directory.
+pub(crate) async fn rename(context: &RequestContext) -> Result<RequestReply, RequestRefusal> {
+    let destination = context.headers().get(DESTINATION);
+    let Some(destination) = destination else {
+        return Err(RequestRefusal::new(StatusCode::BAD_REQUEST, "MOVE needs a header Destination."));
+    };
+    let invalid = |_| RequestRefusal::new(StatusCode::BAD_REQUEST, "The header Destination is malformed.");
+    let to = parse_destination(destination.to_str().map_err(invalid)?, context.host())?;
+    if context.headers().get(OVERWRITE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"F")) {
+        return Err(not_overwriting(context, to).await);
+    }
+    context.run(|| Operation::rename(context.target.clone(), to.clone())).await?;
+    Ok(reply::done(StatusCode::CREATED))
+}
+
+/// Returns the refusal of a rename that must not replace a file. Another client can create the file
+/// between a check and the rename.
+async fn not_overwriting(context: &RequestContext, to: Target) -> RequestRefusal {
+    // The token of the request counts for both paths.
+    let cgi = context.header_cgi();
+    let own = String::from_utf8_lossy(to.cgi.as_bytes()).into_owned();
+    let cgi = base::Cgi::new(format!("{own}{cgi}").trim_start_matches('&').as_bytes());
+    let target = Target { path: to.path, cgi };
+    match context.run(|| Operation::Stat(target.clone())).await {
+        Ok(_) => {
+            RequestRefusal::new(StatusCode::PRECONDITION_FAILED, "The destination exists (Overwrite: F).")
+        }
+        Err(RequestRefusal::Call(failure)) if failure.kind() == Some(ErrorKind::NotFound) => {
+            let text =
+                "Overwrite: F is not supported, because a file that appears meanwhile would be replaced.";
+            RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, text)
+        }
+        Err(refusal) => refusal,
+    }
+}

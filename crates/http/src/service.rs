@@ -1,0 +1,387 @@
+//! One request: checks of its head, the login of its client, its method.
+
+use crate::call::{Calls, RequestFile};
+use crate::config::{HttpIdentity, HttpPeer, HttpRefusal};
+use crate::connection::HttpPermit;
+use crate::door::HttpFrontEnd;
+use crate::redirect::{self, ForwardedCgi};
+use crate::reply::{self, RequestRefusal, RequestReply};
+use crate::{LOGIN_AGE_MAX, TOKEN_BYTES_MAX, get, listing, names, status, text, upload};
+use auth::Secret;
+use base::{Cgi, Identity, LoginNames};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, CONNECTION, HOST, HeaderMap, HeaderValue, SERVER, USER_AGENT};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, StatusCode, Version};
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::Mutex;
+use vfs::{Caller, FileStat, Operation, Target};
+
+/// The name of the server in replies, which clients of XRootD know.
+const SERVER_NAME: HeaderValue = HeaderValue::from_static("XRootD");
+
+/// The name of clients in logs, where sessions of the xroot protocol have that of their login.
+const CLIENT_NAME: &str = "http";
+
+/// The key of tokens in the CGI.
+const TOKEN_KEY: &str = "authz";
+
+/// The authentication of a client before its login.
+const UNAUTHENTICATED: &str = "host";
+
+/// Maximum length of the name of an application.
+const APPLICATION_CHARS_MAX: usize = 128;
+
+/// A request whose task has panicked. Its connection ends.
+#[derive(Debug)]
+pub(crate) struct RequestPanic;
+
+impl fmt::Display for RequestPanic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a request has panicked")
+    }
+}
+
+impl std::error::Error for RequestPanic {}
+
+/// The client of the last request of a connection.
+struct KnownClient {
+    token: Option<Secret>,
+    caller: Arc<Caller>,
+    since: Instant,
+}
+
+/// A connection, as its requests see it.
+pub(crate) struct ServedConnection {
+    permit: HttpPermit,
+    peer: HttpPeer,
+    number: u32,
+    pub(crate) calls: Calls,
+    known: Mutex<Option<KnownClient>>,
+    /// The caller of the last request, for the end of the connection.
+    last: std::sync::Mutex<Option<Arc<Caller>>>,
+}
+
+impl ServedConnection {
+    pub(crate) fn new(permit: HttpPermit, address: SocketAddr, is_tls: bool) -> Arc<Self> {
+        let shared = permit.shared();
+        let calls = Calls::new(shared.files.clone(), shared.config.delay_max);
+        let number = shared.next_number();
+        let peer = HttpPeer { address, is_tls };
+        Arc::new(Self {
+            permit,
+            peer,
+            number,
+            calls,
+            known: Mutex::default(),
+            last: std::sync::Mutex::default(),
+        })
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<HttpFrontEnd> {
+        self.permit.shared()
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        self.peer.is_tls
+    }
+
+    /// Marks the client as gone, so that operations which only serve it may end.
+    pub(crate) fn disconnect(&self) {
+        let last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if let Some(caller) = last {
+            caller.disconnect();
+        }
+    }
+
+    /// Returns the caller of a request. The result of the last login counts for a while.
+    async fn caller(&self, token: Option<Secret>, application: &str) -> Result<Arc<Caller>, RequestRefusal> {
+        let mut known = self.known.lock().await;
+        if let Some(known) = &*known {
+            let is_same = match (&known.token, &token) {
+                (None, None) => true,
+                (Some(known), Some(token)) => known.is_equal(token.expose()),
+                _ => false,
+            };
+            let has_expired = known.caller.entity().is_some_and(auth::Entity::has_expired);
+            if is_same && !has_expired && known.since.elapsed() < LOGIN_AGE_MAX {
+                return Ok(known.caller.clone());
+            }
+        }
+        let login = self.shared().config.login.log_in(self.peer, token.clone());
+        let HttpIdentity { entity, host } = login.await.map_err(|refusal| match refusal {
+            HttpRefusal::Unauthorized(text) => RequestRefusal::new(StatusCode::UNAUTHORIZED, text),
+            HttpRefusal::Forbidden(text) => RequestRefusal::new(StatusCode::FORBIDDEN, text),
+            HttpRefusal::Unavailable(text) => RequestRefusal::new(StatusCode::SERVICE_UNAVAILABLE, text),
+        })?;
+        let names = LoginNames { user: CLIENT_NAME, host: &host, application, ..LoginNames::default() };
+        let address = self.peer.address.ip().to_canonical();
+        let identity = Identity::new(&names, self.number, Some(address), UNAUTHENTICATED);
+        let caller = Caller::new(identity, true, false).with_protection(self.peer.is_tls);
+        let caller = match entity {
+            Some(entity) => caller.with_entity(entity),
+            None => caller,
+        };
+        let caller = Arc::new(caller);
+        *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(caller.clone());
+        *known = Some(KnownClient { token, caller: caller.clone(), since: Instant::now() });
+        Ok(caller)
+    }
+}
+
+/// A request whose client is known.
+pub(crate) struct RequestContext {
+    pub(crate) connection: Arc<ServedConnection>,
+    pub(crate) caller: Arc<Caller>,
+    pub(crate) target: Target,
+    pub(crate) head: Parts,
+    /// The CGI that redirects have.
+    forwarded: ForwardedCgi,
+}
+
+impl RequestContext {
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        &self.head.headers
+    }
+
+    pub(crate) fn shared(&self) -> &HttpFrontEnd {
+        self.connection.shared()
+    }
+
+    /// Returns the host that the client has addressed.
+    pub(crate) fn host(&self) -> Option<&str> {
+        self.headers().get(HOST)?.to_str().ok()
+    }
+
+    /// Returns the CGI that headers add to a path.
+    pub(crate) fn header_cgi(&self) -> String {
+        self.forwarded.added()
+    }
+
+    /// Runs an operation.
+    pub(crate) async fn run(
+        &self,
+        make: impl Fn() -> Operation + Send,
+    ) -> Result<vfs::Value, RequestRefusal> {
+        Ok(self.connection.calls.run(&self.caller, make).await?)
+    }
+
+    /// Opens a file, if there is a descriptor for it.
+    pub(crate) async fn open(
+        &self,
+        make: impl Fn() -> Operation + Send,
+    ) -> Result<(RequestFile, Option<FileStat>), RequestRefusal> {
+        let Some(descriptor) = self.shared().config.descriptors.open(0) else {
+            return Err(RequestRefusal::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many files are open; try again later",
+            ));
+        };
+        let (mut file, stat) = self.connection.calls.open(&self.caller, make).await?;
+        file.hold(descriptor);
+        Ok((file, stat))
+    }
+
+    /// Returns the status of the path.
+    pub(crate) async fn stat(&self) -> Result<FileStat, RequestRefusal> {
+        match self.run(|| Operation::Stat(self.target.clone())).await? {
+            vfs::Value::Stat(stat) => Ok(stat),
+            _ => Err(RequestRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, "there is no status")),
+        }
+    }
+
+    /// Returns the reply to a request that is refused.
+    fn refuse(&self, refusal: RequestRefusal) -> RequestReply {
+        match refusal {
+            RequestRefusal::Call(crate::call::CallFailure::Redirect(to)) => {
+                let https = self.shared().config.redirects_to_https;
+                let scheme = if https { "https" } else { "http" };
+                // A token must not leave an encrypted connection in clear text.
+                let keeps_token = https || !self.connection.is_tls();
+                let path = self.target.path.as_bytes();
+                redirect::reply(&self.head.method, &to, scheme, path, &self.forwarded, keeps_token)
+            }
+            refusal => refuse(refusal),
+        }
+    }
+}
+
+/// Returns the reply to a request that is refused without a redirect.
+fn refuse(refusal: RequestRefusal) -> RequestReply {
+    use crate::call::CallFailure;
+    match refusal {
+        RequestRefusal::Status(status, what) => reply::refused(status, &what),
+        RequestRefusal::Call(CallFailure::Error(error)) => {
+            reply::refused(reply::status_of(&error), &error.text)
+        }
+        RequestRefusal::Call(CallFailure::Later(seconds)) => reply::later(seconds),
+        RequestRefusal::Call(CallFailure::Redirect(_)) => {
+            reply::refused(StatusCode::BAD_GATEWAY, "another server has the answer")
+        }
+    }
+}
+
+/// Serves a request in a task of its own, which is not cancelled when the client disconnects, so that
+/// operations on files end before the files are closed.
+pub(crate) fn serve(
+    connection: Arc<ServedConnection>,
+    request: Request<Incoming>,
+) -> Pin<Box<dyn Future<Output = Result<RequestReply, RequestPanic>> + Send>> {
+    let (head, mut body) = request.into_parts();
+    let task = tokio::spawn(async move { (answer(connection, head, &mut body).await, body) });
+    Box::pin(async move {
+        // The connection must have the reply when it learns that nobody reads the rest of the body.
+        let (reply, _body) = task.await.map_err(|_| RequestPanic)?;
+        Ok(reply)
+    })
+}
+
+async fn answer(connection: Arc<ServedConnection>, head: Parts, body: &mut Incoming) -> RequestReply {
+    let method = head.method.clone();
+    let mut reply = match respond(&connection, head, body).await {
+        Ok(reply) => reply,
+        Err(refusal) => refuse(refusal),
+    };
+    let shared = connection.shared();
+    reply.headers_mut().insert(SERVER, SERVER_NAME);
+    for (of, name, value) in &shared.static_headers {
+        if of.as_ref().is_none_or(|of| *of == method) {
+            reply.headers_mut().append(name.clone(), value.clone());
+        }
+    }
+    if shared.is_draining() {
+        reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    reply
+}
+
+async fn respond(
+    connection: &Arc<ServedConnection>,
+    head: Parts,
+    body: &mut Incoming,
+) -> Result<RequestReply, RequestRefusal> {
+    check_head(&head)?;
+    let config = &connection.shared().config;
+    if let Some(pages) = &config.status
+        && let Some(reply) = status::reply(pages, &head)
+    {
+        return Ok(reply);
+    }
+    if head.method == Method::OPTIONS {
+        return Ok(names::options(config.accepts_uploads));
+    }
+    let path = head.uri.path().as_bytes();
+    let mut target = crate::target::parse_target(path, head.uri.query().map(str::as_bytes))?;
+    let forwarded = ForwardedCgi::new(&head, &target.cgi, &config.headers_to_cgi);
+    let token = token(&head.headers, &target.cgi)?;
+    let application = application(&head.headers);
+    let caller = connection.caller(token, &application).await?;
+    target.cgi = Cgi::new(forwarded.whole(&target.cgi).as_bytes());
+    let context = RequestContext { connection: connection.clone(), caller, target, head, forwarded };
+    let replied = match context.head.method.as_str() {
+        "GET" | "HEAD" => get::reply(&context).await,
+        "PUT" => upload::reply(&context, body).await,
+        "DELETE" => names::delete(&context).await,
+        "MKCOL" => names::make_collection(&context, body).await,
+        "MOVE" => names::rename(&context).await,
+        "PROPFIND" => listing::properties(&context, body).await,
+        "PATCH" => Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, "Request not supported yet.")),
+        _ => Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, "Request not supported.")),
+    };
+    Ok(replied.unwrap_or_else(|refusal| context.refuse(refusal)))
+}
+
+/// Refuses requests that servers behind each other could understand differently.
+fn check_head(head: &Parts) -> Result<(), RequestRefusal> {
+    let hosts = head.headers.get_all(HOST).iter().count();
+    if hosts > 1 || (hosts == 0 && head.version == Version::HTTP_11) {
+        return Err(RequestRefusal::new(StatusCode::BAD_REQUEST, "A request has one header Host."));
+    }
+    if head.method == Method::CONNECT {
+        return Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, "Request not supported."));
+    }
+    Ok(())
+}
+
+/// Returns the token of a request: that of the header `Authorization`, else that of the URL.
+fn token(headers: &HeaderMap, cgi: &Cgi) -> Result<Option<Secret>, RequestRefusal> {
+    let invalid = |what: &str| RequestRefusal::new(StatusCode::BAD_REQUEST, what);
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let value = values.next().map(|value| value.as_bytes().to_vec());
+    if values.next().is_some() {
+        return Err(invalid("A request has one header Authorization."));
+    }
+    let value = match value {
+        Some(value) => Some(value),
+        None => match cgi.get(TOKEN_KEY) {
+            Some(value) => Some(text::decode_url(value).ok_or_else(|| invalid("The token is malformed."))?),
+            None => None,
+        },
+    };
+    let Some(value) = value else { return Ok(None) };
+    let value = Secret::new(value);
+    let bytes = value.expose();
+    let scheme = bytes.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case(b"Bearer "));
+    let token = match scheme {
+        Some(_) => bytes.get(7..).unwrap_or_default(),
+        // Another scheme is no token.
+        None if bytes.contains(&b' ') => return Ok(None),
+        None => bytes,
+    };
+    let token = token.trim_ascii();
+    if token.len() > TOKEN_BYTES_MAX {
+        return Err(invalid("The token is too long."));
+    }
+    Ok((!token.is_empty()).then(|| Secret::from(token)))
+}
+
+/// Returns the name of the program of the client, for logs.
+fn application(headers: &HeaderMap) -> String {
+    let agent = headers.get(USER_AGENT).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let agent = agent.unwrap_or_default();
+    let shown = |c: char| if c.is_control() || c == ' ' { '_' } else { c };
+    agent.chars().take(APPLICATION_CHARS_MAX).map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token_of(header: Option<&str>, cgi: &str) -> Option<Vec<u8>> {
+        let mut headers = HeaderMap::new();
+        if let Some(header) = header {
+            headers.insert(AUTHORIZATION, HeaderValue::from_str(header).unwrap());
+        }
+        token(&headers, &Cgi::new(cgi.as_bytes())).unwrap().map(|token| token.expose().to_vec())
+    }
+
+    #[test]
+    fn a_token_is_that_of_the_header_or_of_the_url() {
+        let some = |text: &str| Some(text.as_bytes().to_vec());
+        assert_eq!(token_of(Some("Bearer a.b.c"), "authz=x"), some("a.b.c"));
+        assert_eq!(token_of(Some("bearer  a.b.c "), ""), some("a.b.c"));
+        assert_eq!(token_of(None, "x=1&authz=Bearer%20a.b.c"), some("a.b.c"));
+        assert_eq!(token_of(None, "authz=a.b.c"), some("a.b.c"));
+        // A password is no token, and does not count as the one of the URL.
+        assert_eq!(token_of(Some("Basic dTpw"), "authz=x"), None);
+        assert_eq!(token_of(Some("Bearer "), ""), None);
+        assert_eq!(token_of(None, ""), None);
+    }
+
+    #[test]
+    fn two_headers_are_refused() {
+        let mut headers = HeaderMap::new();
+        for value in ["Bearer a", "Bearer b"] {
+            headers.append(AUTHORIZATION, HeaderValue::from_static(value));
+        }
+        assert!(matches!(
+            token(&headers, &Cgi::new(b"")),
+            Err(RequestRefusal::Status(StatusCode::BAD_REQUEST, _))
+        ));
+    }
+}

@@ -1,0 +1,208 @@
+//! The bytes of a connection: plain or encrypted, after those that the event loop has read.
+//!
+//! A client that takes nothing of a reply for [`STALL_TIME_MAX`] ends its connection, because it
+//! holds memory. At the end of a connection, bytes of a request that nobody reads are discarded for a
+//! while: otherwise the system would discard the last reply.
+
+use crate::door::HttpFrontEnd;
+use crate::{LINGER_BYTES_MAX, LINGER_TIME_MAX, STALL_TIME_MAX};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep};
+use tokio_rustls::server::TlsStream;
+
+/// Number of bytes that are discarded at once.
+const DISCARDED_BYTES: usize = 4096;
+
+/// A socket behind bytes that were read from it before.
+pub(crate) struct RewoundStream {
+    first: Vec<u8>,
+    at: usize,
+    socket: TcpStream,
+}
+
+impl RewoundStream {
+    pub(crate) fn new(first: Vec<u8>, socket: TcpStream) -> Self {
+        Self { first, at: 0, socket }
+    }
+}
+
+impl AsyncRead for RewoundStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let left = this.first.get(this.at..).unwrap_or_default();
+        if left.is_empty() {
+            return Pin::new(&mut this.socket).poll_read(context, into);
+        }
+        let taken = left.len().min(into.remaining());
+        into.put_slice(left.get(..taken).unwrap_or_default());
+        this.at += taken;
+        if this.at >= this.first.len() {
+            (this.first, this.at) = (Vec::new(), 0);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for RewoundStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+}
+
+/// A connection with or without TLS.
+pub(crate) enum ClientTransport {
+    Plain(RewoundStream),
+    Tls(Box<TlsStream<RewoundStream>>),
+}
+
+/// A connection whose writes must make progress.
+pub(crate) struct ClientStream {
+    transport: ClientTransport,
+    /// The end of the time for a write that waits. It is allocated by the first one.
+    stall: Option<Pin<Box<Sleep>>>,
+    waits: bool,
+    shared: Arc<HttpFrontEnd>,
+    /// The number of bytes that are discarded at most, and the end of the time for it, after the last reply.
+    linger: Option<(usize, Pin<Box<Sleep>>)>,
+}
+
+impl ClientStream {
+    pub(crate) fn new(transport: ClientTransport, shared: Arc<HttpFrontEnd>) -> Self {
+        Self { transport, stall: None, waits: false, shared, linger: None }
+    }
+
+    /// Discards what the client sends, until it ends or the limits are reached.
+    fn poll_discard(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let (left, until) =
+            self.linger.get_or_insert_with(|| (LINGER_BYTES_MAX, Box::pin(sleep(LINGER_TIME_MAX))));
+        let mut place = [0; DISCARDED_BYTES];
+        while *left > 0 && until.as_mut().poll(context).is_pending() {
+            let mut buffer = ReadBuf::new(&mut place);
+            let read = match &mut self.transport {
+                ClientTransport::Plain(stream) => Pin::new(stream).poll_read(context, &mut buffer),
+                ClientTransport::Tls(stream) => Pin::new(stream).poll_read(context, &mut buffer),
+            };
+            match ready!(read) {
+                Ok(()) if !buffer.filled().is_empty() => *left = left.saturating_sub(buffer.filled().len()),
+                Ok(()) | Err(_) => break,
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Limits the time of a write that waits.
+    fn limit<T>(&mut self, context: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if outcome.is_ready() {
+            self.waits = false;
+            return outcome;
+        }
+        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(STALL_TIME_MAX)));
+        if !std::mem::replace(&mut self.waits, true) {
+            stall.as_mut().reset(Instant::now() + STALL_TIME_MAX);
+        }
+        ready!(stall.as_mut().poll(context));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not take the reply")))
+    }
+}
+
+impl AsyncRead for ClientStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut self.transport {
+            ClientTransport::Plain(stream) => Pin::new(stream).poll_read(context, into),
+            ClientTransport::Tls(stream) => Pin::new(stream).poll_read(context, into),
+        }
+    }
+}
+
+impl AsyncWrite for ClientStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = match &mut self.transport {
+            ClientTransport::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            ClientTransport::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        };
+        self.limit(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = match &mut self.transport {
+            ClientTransport::Plain(stream) => Pin::new(stream).poll_write_vectored(context, pieces),
+            ClientTransport::Tls(stream) => Pin::new(stream).poll_write_vectored(context, pieces),
+        };
+        self.limit(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.transport {
+            ClientTransport::Plain(stream) => stream.is_write_vectored(),
+            ClientTransport::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = match &mut self.transport {
+            ClientTransport::Plain(stream) => Pin::new(stream).poll_flush(context),
+            ClientTransport::Tls(stream) => Pin::new(stream).poll_flush(context),
+        };
+        self.limit(context, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.linger.is_none() {
+            let ended = match &mut self.transport {
+                ClientTransport::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+                ClientTransport::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+            };
+            ready!(self.limit(context, ended))?;
+            // Clients of a server that ends have no request in progress any longer.
+            if self.shared.is_draining() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        self.poll_discard(context).map(Ok)
+    }
+}

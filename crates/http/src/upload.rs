@@ -1,0 +1,190 @@
+//! PUT. The file persists when all of the body has arrived and the file is closed; otherwise it is
+//! removed.
+
+use crate::call::{CallFailure, RequestFile};
+use crate::expected::ExpectedChecksums;
+use crate::reply::{self, RequestRefusal, RequestReply};
+use crate::service::RequestContext;
+use crate::{STALL_TIME_MAX, conditions};
+use base::{Cgi, ErrorKind};
+use http_body_util::BodyExt;
+use hyper::StatusCode;
+use hyper::body::{Body, Incoming};
+use hyper::header::{
+    CONTENT_LENGTH, CONTENT_RANGE, EXPECT, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE,
+    TRANSFER_ENCODING,
+};
+use tokio::time::timeout;
+use vfs::{OpenRequest, Operation, Target};
+
+/// Permission bits of new files.
+const FILE_MODE: u32 = 0o664;
+
+/// Bytes of small frames that are written together.
+const WRITE_BYTES: usize = 64 * 1024;
+
+/// The key of the size of a new file, by which its space is selected.
+const SIZE_KEY: &str = "oss.asize";
+
+/// Replies to PUT.
+pub(crate) async fn reply(
+    context: &RequestContext,
+    body: &mut Incoming,
+) -> Result<RequestReply, RequestRefusal> {
+    let exclusive = check(context, body)?;
+    let expected = ExpectedChecksums::of(context.headers())?;
+    let target = sized(&context.target, body.size_hint().exact());
+    let open = || {
+        let request = OpenRequest {
+            write: true,
+            new: exclusive,
+            delete: !exclusive,
+            make_path: true,
+            posc: true,
+            mode: FILE_MODE,
+            ..OpenRequest::default()
+        };
+        Operation::Open(target.clone(), Box::new(request))
+    };
+    let (file, _) = match context.open(open).await {
+        Err(RequestRefusal::Call(CallFailure::Error(error)))
+            if exclusive && error.kind == ErrorKind::ItExists =>
+        {
+            return Err(RequestRefusal::new(StatusCode::PRECONDITION_FAILED, error.text));
+        }
+        opened => opened?,
+    };
+    match receive(&file, body, expected).await {
+        Ok(()) => file.close().await?,
+        Err(refusal) => {
+            file.discard().await;
+            return Err(refusal);
+        }
+    }
+    Ok(reply::done(StatusCode::CREATED))
+}
+
+/// Checks the head. Returns whether the file must not exist.
+fn check(context: &RequestContext, body: &Incoming) -> Result<bool, RequestRefusal> {
+    let headers = context.headers();
+    if !context.shared().config.accepts_uploads {
+        let text = "This server takes no files over HTTP, because it could not remove unfinished ones.";
+        return Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, text));
+    }
+    if headers.contains_key(CONTENT_RANGE) {
+        return Err(RequestRefusal::new(
+            StatusCode::BAD_REQUEST,
+            "A part of a file cannot be written (Content-Range).",
+        ));
+    }
+    if context.target.path.as_bytes().ends_with(b"/") {
+        return Err(RequestRefusal::new(StatusCode::CONFLICT, "The path is that of a directory."));
+    }
+    let has_length = headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING);
+    if !has_length && body.size_hint().exact() == Some(0) {
+        // A request that lost its body must not replace a file by an empty one.
+        return Err(RequestRefusal::new(
+            StatusCode::LENGTH_REQUIRED,
+            "The request has neither a length nor chunks.",
+        ));
+    }
+    let expectation = headers.get(EXPECT).map(|value| value.as_bytes());
+    if expectation.is_some_and(|value| !value.eq_ignore_ascii_case(b"100-continue")) {
+        return Err(RequestRefusal::new(
+            StatusCode::EXPECTATION_FAILED,
+            "Only 100-continue can be expected.",
+        ));
+    }
+    // The file could change between a check of these conditions and the write.
+    let unsupported =
+        [IF_MATCH, IF_UNMODIFIED_SINCE, IF_MODIFIED_SINCE].iter().any(|name| headers.contains_key(name));
+    let none_match = conditions::text(headers, IF_NONE_MATCH);
+    if unsupported || none_match.as_deref().is_some_and(|value| value.trim() != "*") {
+        let text = "The only condition of a PUT that is supported is If-None-Match: *";
+        return Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, text));
+    }
+    Ok(none_match.is_some())
+}
+
+/// Returns the target with the size of the file, unless the client names it.
+fn sized(target: &Target, size: Option<u64>) -> Target {
+    let mut target = target.clone();
+    if let Some(size) = size.filter(|_| target.cgi.get(SIZE_KEY).is_none()) {
+        let own = String::from_utf8_lossy(target.cgi.as_bytes()).into_owned();
+        let separator = if own.is_empty() { "" } else { "&" };
+        target.cgi = Cgi::new(format!("{own}{separator}{SIZE_KEY}={size}").as_bytes());
+    }
+    target
+}
+
+/// Writes the body to the file. The reading of the body tells clients that wait for it to send it.
+async fn receive(
+    file: &RequestFile,
+    body: &mut Incoming,
+    expected: ExpectedChecksums,
+) -> Result<(), RequestRefusal> {
+    let mut writer = BodyWriter { file, offset: 0, expected };
+    let mut pending: Vec<u8> = Vec::new();
+    loop {
+        let frame = match timeout(STALL_TIME_MAX, body.frame()).await {
+            Err(_) => {
+                return Err(RequestRefusal::new(StatusCode::REQUEST_TIMEOUT, "The body does not arrive."));
+            }
+            Ok(Some(Err(error))) => {
+                return Err(RequestRefusal::new(
+                    StatusCode::BAD_REQUEST,
+                    format!("The body is not complete: {error}"),
+                ));
+            }
+            Ok(None) => break,
+            Ok(Some(Ok(frame))) => frame,
+        };
+        let Ok(data) = frame.into_data() else { continue };
+        if pending.is_empty() && data.len() >= WRITE_BYTES {
+            writer.write(&data).await?;
+            continue;
+        }
+        pending.extend_from_slice(&data);
+        if pending.len() >= WRITE_BYTES {
+            writer.write(&pending).await?;
+            pending.clear();
+        }
+    }
+    if !pending.is_empty() {
+        writer.write(&pending).await?;
+    }
+    writer.expected.check()
+}
+
+/// Writes a body in order.
+struct BodyWriter<'a> {
+    file: &'a RequestFile,
+    offset: u64,
+    expected: ExpectedChecksums,
+}
+
+impl BodyWriter<'_> {
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), RequestRefusal> {
+        self.expected.update(bytes);
+        self.file.write(self.offset, bytes).await?;
+        self.offset = self.offset.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_is_added_to_the_cgi() {
+        let cgi = |path: &str, size| {
+            let target = Target::parse(path.as_bytes(), "Opening").unwrap();
+            String::from_utf8(sized(&target, size).cgi.as_bytes().to_vec()).unwrap()
+        };
+        assert_eq!(cgi("/f", Some(7)), "oss.asize=7");
+        assert_eq!(cgi("/f?x=1", Some(7)), "x=1&oss.asize=7");
+        assert_eq!(cgi("/f?oss.asize=9", Some(7)), "oss.asize=9");
+        assert_eq!(cgi("/f?x=1", None), "x=1");
+    }
+}

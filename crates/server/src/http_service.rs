@@ -1,0 +1,250 @@
+//! HTTP on the port of the xroot protocol: its configuration, and the logins of its clients.
+//!
+//! A client of HTTP must satisfy what is asked of clients of the xroot protocol. It can only send a
+//! token, so it logs in as by `ztn`; where clients must authenticate otherwise, it is refused.
+
+use crate::error::StartError;
+use auth::address_text;
+use auth::ztn::{ZTN, credentials};
+use auth::{Entity, HostName, LoginPeer, Secret, ServerProtocol, ServerStep};
+use config::{Effective, PersistMode, TlsOperations};
+use http::{
+    CONNECTIONS_MAX, Config, HeaderToCgi, HttpDoor, HttpIdentity, HttpLogin, HttpPeer, HttpRefusal,
+    ListingPolicy, StaticHeader, StatusPages,
+};
+use net::Door;
+use session::{BearerLogin, HostRules, LoginPolicy, PendingLogins};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+use tokio::sync::oneshot;
+use vfs::FileSystem;
+use xroot::{LoginPool, PeerNames, XrootDoor};
+
+/// The login id of clients, where sessions of the xroot protocol have a name.
+const LOGIN_ID: &str = "http";
+
+/// HTTP of a running server.
+pub(crate) struct HttpService {
+    door: Arc<HttpDoor>,
+    /// The server is ending.
+    is_ending: Arc<AtomicBool>,
+}
+
+impl HttpService {
+    /// Starts HTTP if the configuration asks for it. It requires of its clients what `door` does.
+    pub(crate) fn start(
+        effective: &Effective,
+        door: &xroot::Config,
+        files: &Arc<dyn FileSystem>,
+    ) -> Result<Option<Self>, StartError> {
+        if !effective.serves_http() {
+            return Ok(None);
+        }
+        let is_ending = Arc::<AtomicBool>::default();
+        let config = configuration(effective, door, &is_ending);
+        let started = HttpDoor::start(config, files.clone());
+        let door = started.map_err(|source| StartError::System { what: "the threads of HTTP", source })?;
+        let encrypted = if effective.network.tls.is_some() { "HTTP and HTTPS are" } else { "HTTP is" };
+        tracing::info!("{encrypted} served on the port of the xroot protocol");
+        Ok(Some(Self { door: Arc::new(door), is_ending }))
+    }
+
+    /// Takes no further requests, waits for those in progress, then closes all connections.
+    pub(crate) fn drain(&self, limit: std::time::Duration) -> impl Future<Output = usize> + Send + 'static {
+        self.is_ending.store(true, Ordering::Relaxed);
+        self.door.drain(limit)
+    }
+}
+
+/// Returns the doors of the port. That of the xroot protocol is asked first.
+pub(crate) fn doors(xroot: &Arc<XrootDoor>, http: Option<&HttpService>) -> Arc<[Arc<dyn Door>]> {
+    let first = xroot.clone() as Arc<dyn Door>;
+    let http = http.map(|http| http.door.clone() as Arc<dyn Door>);
+    std::iter::once(first).chain(http).collect()
+}
+
+fn configuration(effective: &Effective, door: &xroot::Config, is_ending: &Arc<AtomicBool>) -> Config {
+    let values = &effective.http;
+    let headers_to_cgi = values.headers_to_cgi.iter().map(|rule| HeaderToCgi {
+        header: rule.header.to_ascii_lowercase(),
+        key: rule.key.clone(),
+        strip_on_redirect: rule.strip_on_redirect,
+    });
+    let static_headers = values.static_headers.iter().map(|rule| StaticHeader {
+        method: rule.method.clone(),
+        name: rule.name.clone(),
+        value: rule.value.value.clone(),
+    });
+    let listings = match (*values.denies_listings, &*values.listing_redirect) {
+        (true, _) => ListingPolicy::Denied,
+        (false, Some(url)) => ListingPolicy::Redirected(url.clone()),
+        (false, None) => ListingPolicy::Served,
+    };
+    let is_ending = is_ending.clone();
+    let unready = move || is_ending.load(Ordering::Relaxed).then(|| "The server is ending.".to_owned());
+    let status = values.status_pages.then(|| StatusPages { unready: Arc::new(unready), metrics: None });
+    Config {
+        login: Arc::new(HttpLogins(Arc::new(HttpLoginRules::of(effective, door)))),
+        tls: door.tls.clone(),
+        descriptors: door.settings.descriptors.clone(),
+        headers_to_cgi: headers_to_cgi.collect(),
+        static_headers: static_headers.collect(),
+        redirects_to_https: *values.redirects_to_https,
+        delay_max: *values.delay_max,
+        listings,
+        // An unfinished file must be removed. The connections to origins are shared, so it would stay there.
+        accepts_uploads: !*effective.proxy.enabled && effective.logical.persist.mode != PersistMode::Off,
+        checksums: effective.protocol.checksums.offered.iter().map(|kind| kind.name().to_owned()).collect(),
+        status,
+        connections_max: CONNECTIONS_MAX,
+    }
+}
+
+/// The logins of HTTP.
+struct HttpLogins(Arc<HttpLoginRules>);
+
+impl HttpLogin for HttpLogins {
+    fn log_in(
+        &self,
+        peer: HttpPeer,
+        token: Option<Secret>,
+    ) -> Pin<Box<dyn Future<Output = Result<HttpIdentity, HttpRefusal>> + Send>> {
+        let rules = self.0.clone();
+        Box::pin(async move { rules.log_in(peer, token).await })
+    }
+}
+
+/// What the server asks of its clients.
+struct HttpLoginRules {
+    policy: Option<Arc<LoginPolicy>>,
+    host_rules: Option<HostRules>,
+    selects_by_address: bool,
+    /// Requests without TLS are refused: operations must be encrypted or signed.
+    needs_tls: bool,
+    names: Option<PeerNames>,
+    pending: Arc<PendingLogins>,
+    pool: Option<LoginPool>,
+}
+
+impl HttpLoginRules {
+    fn of(effective: &Effective, door: &xroot::Config) -> Self {
+        let settings = &door.settings;
+        let encrypted = settings.tls.map(|requirements| requirements.all).unwrap_or_default();
+        let TlsOperations { login, session, data, .. } = encrypted;
+        Self {
+            policy: settings.login.clone(),
+            host_rules: settings.host_rules.clone(),
+            selects_by_address: settings.selects_by_address,
+            needs_tls: login || session || data || effective.security.signing.is_in_force(),
+            names: door.peer_names.clone(),
+            pending: settings.pending_logins.clone(),
+            pool: door.login_pool.clone(),
+        }
+    }
+
+    async fn log_in(&self, peer: HttpPeer, token: Option<Secret>) -> Result<HttpIdentity, HttpRefusal> {
+        if self.needs_tls && !peer.is_tls {
+            return Err(HttpRefusal::Forbidden("This server requires encryption; use https.".to_owned()));
+        }
+        let address = peer.address.ip().to_canonical();
+        let host_name = self.host_name(address).await;
+        let is_selected_by_name =
+            !self.selects_by_address && self.policy.as_ref().is_some_and(|policy| policy.needs_host_name());
+        if is_selected_by_name && host_name == HostName::Failed {
+            // The binding of the name could ask for more than that of the address.
+            let text = "The name of this client's host cannot be looked up; try again later.";
+            return Err(HttpRefusal::Unavailable(text.to_owned()));
+        }
+        let known = host_name.known().filter(|_| !self.selects_by_address).map(|name| name.to_string());
+        let host = known.unwrap_or_else(|| address_text(address));
+        let entity = match &self.policy {
+            None => self.host_rules.as_ref().map(|_| Entity::of_host(&host)),
+            Some(policy) => match policy.bearer_login(&host, peer.is_tls) {
+                BearerLogin::NotNeeded => Some(Entity::of_host(&host)),
+                BearerLogin::Token(protocol) => Some(self.verify(&*protocol, peer, &host, token).await?),
+                BearerLogin::NeedsTls => {
+                    let text = "Tokens are accepted over https only.";
+                    return Err(HttpRefusal::Forbidden(text.to_owned()));
+                }
+                BearerLogin::Impossible => {
+                    let text = "Clients must authenticate, which this server does not support over HTTP: \
+                                its sec.protocol lines do not include ztn.";
+                    return Err(HttpRefusal::Forbidden(text.to_owned()));
+                }
+            },
+        };
+        let entity = entity.map(|entity| entity.at(host_name, &address_text(address)));
+        Ok(HttpIdentity { entity, host })
+    }
+
+    async fn host_name(&self, address: std::net::IpAddr) -> HostName {
+        let by_login = || self.policy.as_ref().is_some_and(|policy| policy.wants_host_name());
+        let by_rules = || self.host_rules.as_ref().is_some_and(|HostRules(needs_hosts)| needs_hosts());
+        let is_needed = (!self.selects_by_address && by_login()) || by_rules();
+        match &self.names {
+            Some(PeerNames(look_up)) if is_needed => look_up(address).await,
+            Some(_) => HostName::NotAsked,
+            None => HostName::Unknown,
+        }
+    }
+
+    /// Returns the identity of the bearer of a token.
+    async fn verify(
+        &self,
+        protocol: &dyn ServerProtocol,
+        peer: HttpPeer,
+        host: &str,
+        token: Option<Secret>,
+    ) -> Result<Entity, HttpRefusal> {
+        let unauthorized = |text: &str| HttpRefusal::Unauthorized(text.to_owned());
+        let token = token.ok_or_else(|| unauthorized("A token is required (Authorization: Bearer …)."))?;
+        let credentials = credentials(token.expose()).map(Secret::new);
+        let credentials = credentials.ok_or_else(|| unauthorized("The token is too long."))?;
+        if credentials.expose().len() < protocol.credential_bytes_min() {
+            return Err(unauthorized("The token is too short."));
+        }
+        let busy = || HttpRefusal::Unavailable("Too many logins wait; try again later.".to_owned());
+        let pool = self.pool.as_ref().ok_or_else(busy)?;
+        let address = peer.address.ip().to_canonical();
+        let slot = self.pending.enter(Some(address)).map_err(|_| busy())?;
+        let login = LoginPeer {
+            address: peer.address,
+            host: host.to_owned(),
+            login_id: LOGIN_ID.to_owned(),
+            is_tls: peer.is_tls,
+        };
+        let exchange = Arc::new(Mutex::new(protocol.begin(&login)));
+        loop {
+            let (done, ended) = oneshot::channel();
+            let (stepped, credentials) = (exchange.clone(), credentials.clone());
+            let step = move || {
+                let mut exchange = stepped.lock().unwrap_or_else(PoisonError::into_inner);
+                // The request may have ended.
+                let _ = done.send(exchange.step(credentials.expose(), SystemTime::now()));
+            };
+            if !(pool.0)(slot.owner(), Box::new(step)) {
+                return Err(busy());
+            }
+            match ended.await {
+                Ok(ServerStep::Done(entity)) => return Ok(entity),
+                Ok(ServerStep::Refused(refused)) => {
+                    tracing::debug!(
+                        "{ZTN} over HTTP: {address}: {}",
+                        base::shown(refused.reason().as_bytes())
+                    );
+                    return Err(HttpRefusal::Unauthorized(refused.text_for_peer()));
+                }
+                Ok(ServerStep::Later) => {
+                    let (wake, woken) = oneshot::channel();
+                    let waker = Box::new(move || _ = wake.send(()));
+                    exchange.lock().unwrap_or_else(PoisonError::into_inner).wake_when_ready(waker);
+                    woken.await.map_err(|_| busy())?;
+                }
+                Ok(ServerStep::Continue(_)) | Err(_) => return Err(busy()),
+            }
+        }
+    }
+}
