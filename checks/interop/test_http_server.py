@@ -277,6 +277,31 @@ def test_names_are_changed(ours):
         assert ask(ours, method, "/small")[0].status == 501, method
 
 
+def test_names_that_the_xroot_protocol_cannot_express_are_not_created(ours):
+    place = ours.tree / "w/n"
+    place.mkdir()
+    peers.give(place)
+    peers.place(place / "plain", SMALL)
+    before = set(place.iterdir())
+    for escaped in ("plain%3Fx", "a%0Ab", "a%0D%0Ab", "a%7F", "sub%3F/a"):
+        assert ask(ours, "PUT", f"/w/n/{escaped}", body=b"x")[0].status == 400, escaped
+        assert ask(ours, "MKCOL", f"/w/n/{escaped}")[0].status == 400, escaped
+        assert ask(ours, "MOVE", "/w/n/plain", {"Destination": f"/w/n/{escaped}"})[0].status == 400, escaped
+        assert set(place.iterdir()) == before, escaped
+    # Those that exist can be read, renamed and removed.
+    for name, escaped in (("plain?x", "plain%3Fx"), ("a\nb", "a%0Ab")):
+        peers.place(place / name, name.encode())
+        assert get(ours, f"/w/n/{escaped}") == (200, name.encode())
+        assert ask(ours, "HEAD", f"/w/n/{escaped}")[0].status == 200
+        # Listings leave out names with control characters.
+        assert (f"/w/n/{escaped}" in properties(ours, "/w/n", "1")) == ("?" in name)
+        assert ask(ours, "DELETE", f"/w/n/{escaped}")[0].status == 200 and not (place / name).exists()
+        peers.place(place / name, name.encode())
+        assert ask(ours, "MOVE", f"/w/n/{escaped}", {"Destination": "/w/n/renamed"})[0].status == 201
+        assert (place / "renamed").read_bytes() == name.encode() and not (place / name).exists()
+    assert (place / "plain").read_bytes() == SMALL
+
+
 def properties(server, path, depth, body=None):
     """Returns size, time and kind by path."""
     reply, body = ask(server, "PROPFIND", path, {"Depth": depth}, body)

@@ -70,5 +70,5 @@ pub use limits::*;
 /// Parsers of what clients send, for the fuzzer.
 pub mod parsers {
     pub use crate::ranges::{RangeOutcome, parse as parse_range};
-    pub use crate::target::{parse_destination, parse_target};
+    pub use crate::target::{NewName, parse_destination, parse_target};
 }

@@ -2,7 +2,7 @@
 
 use crate::reply::{self, RequestRefusal, RequestReply};
 use crate::service::RequestContext;
-use crate::target::parse_destination;
+use crate::target::{NewName, parse_destination};
 use base::ErrorKind;
 use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
@@ -54,7 +54,8 @@ pub(crate) async fn make_collection(
             "The body of MKCOL must be empty.",
         ));
     }
-    context.run(|| Operation::make_directory(context.target.clone(), DIRECTORY_MODE, true)).await?;
+    let new = NewName::of(context.target.clone())?;
+    context.run(|| Operation::make_directory(new.target().clone(), DIRECTORY_MODE, true)).await?;
     Ok(reply::done(StatusCode::CREATED))
 }
 
@@ -66,10 +67,11 @@ pub(crate) async fn rename(context: &RequestContext) -> Result<RequestReply, Req
     };
     let invalid = |_| RequestRefusal::new(StatusCode::BAD_REQUEST, "The header Destination is malformed.");
     let to = parse_destination(destination.to_str().map_err(invalid)?, context.host())?;
+    let new = NewName::of(to)?;
     if context.headers().get(OVERWRITE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"F")) {
-        return Err(not_overwriting(context, to).await);
+        return Err(not_overwriting(context, new.target().clone()).await);
     }
-    context.run(|| Operation::rename(context.target.clone(), to.clone())).await?;
+    context.run(|| Operation::rename(context.target.clone(), new.target().clone())).await?;
     Ok(reply::done(StatusCode::CREATED))
 }
 

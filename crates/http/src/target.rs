@@ -9,6 +9,34 @@ use crate::text::decode_url;
 /// check more than a request of HTTP shows.
 const COPY_KEYS: &str = "tpc.";
 
+/// A path that a request may create. Names with a `?` or a control character are not created, because
+/// the xroot protocol cannot express them: there the CGI begins at the `?`, so the removal of `a?b`
+/// would be that of `a`. Existing ones can be read, removed, and renamed to other names.
+#[derive(Clone, Debug)]
+pub struct NewName(Target);
+
+impl NewName {
+    /// Accepts the path of `target` as a new name.
+    ///
+    /// # Errors
+    /// The path has a `?` or a control character.
+    pub fn of(target: Target) -> Result<Self, Error> {
+        match target.path.as_bytes().iter().any(|byte| *byte == b'?' || byte.is_ascii_control()) {
+            true => Err(Error::new(
+                ErrorKind::ArgInvalid,
+                "a new name must not have a '?' or a control character, because clients of the xroot \
+                 protocol cannot use it",
+            )),
+            false => Ok(Self(target)),
+        }
+    }
+
+    /// Returns the path and CGI.
+    pub fn target(&self) -> &Target {
+        &self.0
+    }
+}
+
 /// Returns the path and CGI of a request target.
 ///
 /// # Errors
@@ -85,6 +113,18 @@ mod tests {
         assert_eq!(kind(b"/%", None), ErrorKind::ArgInvalid);
         assert_eq!(kind(b"/f", Some(b"x=1&tpc.key=1")), ErrorKind::ArgInvalid);
         assert_eq!(kind(&[b'/', b'a'].repeat(4000), None), ErrorKind::ArgTooLong);
+    }
+
+    #[test]
+    fn new_names_are_those_that_the_xroot_protocol_can_express() {
+        let is_new = |path: &[u8]| NewName::of(parse_target(path, Some(b"x=?")).unwrap()).is_ok();
+        for path in [&b"/a%20b"[..], b"/a%25b", b"/%C3%A9", b"/%80", b"/a&b", b"/a%23b"] {
+            assert!(is_new(path), "{path:?}");
+        }
+        for path in [&b"/a%3Fb"[..], b"/a%3f/b", b"/a%0Ab", b"/a%0D", b"/a%09b", b"/a%01", b"/a%1F", b"/a%7F"]
+        {
+            assert!(!is_new(path), "{path:?}");
+        }
     }
 
     #[test]

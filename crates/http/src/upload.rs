@@ -5,6 +5,7 @@ use crate::call::{CallFailure, RequestFile};
 use crate::expected::ExpectedChecksums;
 use crate::reply::{self, RequestRefusal, RequestReply};
 use crate::service::RequestContext;
+use crate::target::NewName;
 use crate::{STALL_TIME_MAX, conditions};
 use base::{Cgi, ErrorKind};
 use http_body_util::BodyExt;
@@ -33,7 +34,8 @@ pub(crate) async fn reply(
 ) -> Result<RequestReply, RequestRefusal> {
     let exclusive = check(context, body)?;
     let expected = ExpectedChecksums::of(context.headers())?;
-    let target = sized(&context.target, body.size_hint().exact());
+    let new = NewName::of(context.target.clone())?;
+    let target = sized(new.target(), body.size_hint().exact());
     let open = || {
         let request = OpenRequest {
             write: true,
