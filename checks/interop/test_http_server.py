@@ -216,7 +216,7 @@ def test_refused_uploads_change_nothing(ours):
     kept = ours.tree / "w/kept"
     peers.place(kept, b"kept")
     for headers, status in (({"Content-Range": "bytes 0-3/9"}, 400), ({"If-Match": '"x"'}, 501), ({"If-None-Match": "*"}, 412),
-                            ({"Expect": "something"}, 417)):
+                            ({"Expect": "something"}, 417), ({"Content-Encoding": "gzip"}, 415), ({"Content-Encoding": "identity, br"}, 415)):
         assert ask(ours, "PUT", "/w/kept", headers, b"newer")[0].status == status, headers
         assert kept.read_bytes() == b"kept"
     assert ask(ours, "PUT", "/w/exclusive", {"If-None-Match": "*"}, b"new")[0].status == 201
@@ -379,6 +379,10 @@ AMBIGUOUS = {
     "chunked before length": (b"PUT /w/s HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n" + SMUGGLED, [201]),
     "chunked twice removed": (b"PUT /w/s HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n" + SMUGGLED, [400]),
     "an unknown coding": (b"PUT /w/s HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" + SMUGGLED, [400]),
+    "a compressed body": (b"PUT /w/s HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n" + SMUGGLED, [400]),
+    "chunked twice": (b"PUT /w/s HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked, chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n" + SMUGGLED, [400]),
+    "two codings": (b"PUT /w/s HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n" + SMUGGLED,
+                    [400]),
     "chunked in 1.0": (b"PUT /w/s HTTP/1.0\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SMUGGLED, [400]),
     "a bad chunk": (b"PUT /w/s HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0x4\r\nbody\r\n0\r\n\r\n" + SMUGGLED, [400]),
     "a chunk without its end": (b"PUT /w/s HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbodyX0\r\n\r\n" + SMUGGLED, [400]),

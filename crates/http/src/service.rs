@@ -10,7 +10,9 @@ use crate::{LOGIN_AGE_MAX, TOKEN_BYTES_MAX, get, listing, names, status, text, u
 use auth::Secret;
 use base::{Cgi, Identity, LoginNames};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONNECTION, HOST, HeaderMap, HeaderValue, SERVER, USER_AGENT};
+use hyper::header::{
+    AUTHORIZATION, CONNECTION, HOST, HeaderMap, HeaderValue, SERVER, TRANSFER_ENCODING, USER_AGENT,
+};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, StatusCode, Version};
 use std::fmt;
@@ -243,10 +245,13 @@ pub(crate) fn serve(
 
 async fn answer(connection: Arc<ServedConnection>, head: Parts, body: &mut Incoming) -> RequestReply {
     let method = head.method.clone();
-    let mut reply = match respond(&connection, head, body).await {
-        Ok(reply) => reply,
-        Err(refusal) => refuse(refusal),
+    let checked = check_head(&head);
+    let is_clear = checked.is_ok();
+    let replied = match checked {
+        Ok(()) => respond(&connection, head, body).await,
+        Err(refusal) => Err(refusal),
     };
+    let mut reply = replied.unwrap_or_else(refuse);
     let shared = connection.shared();
     reply.headers_mut().insert(SERVER, SERVER_NAME);
     for (of, name, value) in &shared.static_headers {
@@ -254,7 +259,8 @@ async fn answer(connection: Arc<ServedConnection>, head: Parts, body: &mut Incom
             reply.headers_mut().append(name.clone(), value.clone());
         }
     }
-    if shared.is_draining() {
+    // Another server could find the next request at another place.
+    if shared.is_draining() || !is_clear {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     reply
@@ -265,7 +271,6 @@ async fn respond(
     head: Parts,
     body: &mut Incoming,
 ) -> Result<RequestReply, RequestRefusal> {
-    check_head(&head)?;
     let config = &connection.shared().config;
     if let Some(pages) = &config.status
         && let Some(reply) = status::reply(pages, &head)
@@ -302,10 +307,27 @@ fn check_head(head: &Parts) -> Result<(), RequestRefusal> {
     if hosts > 1 || (hosts == 0 && head.version == Version::HTTP_11) {
         return Err(RequestRefusal::new(StatusCode::BAD_REQUEST, "A request has one header Host."));
     }
+    if !has_plain_framing(&head.headers) {
+        return Err(RequestRefusal::new(
+            StatusCode::BAD_REQUEST,
+            "The only transfer coding of a request is chunked, once.",
+        ));
+    }
     if head.method == Method::CONNECT {
         return Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, "Request not supported."));
     }
     Ok(())
+}
+
+/// Reports whether the body has no transfer coding besides chunks. The coding of another would be stored
+/// as if it were the file.
+fn has_plain_framing(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => true,
+        (Some(coding), None) => coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"),
+        (Some(_), Some(_)) => false,
+    }
 }
 
 /// Returns the token of a request: that of the header `Authorization`, else that of the URL.
@@ -358,6 +380,28 @@ mod tests {
             headers.insert(AUTHORIZATION, HeaderValue::from_str(header).unwrap());
         }
         token(&headers, &Cgi::new(cgi.as_bytes())).unwrap().map(|token| token.expose().to_vec())
+    }
+
+    #[test]
+    fn bodies_have_no_coding_but_chunks() {
+        let is_plain = |values: &[&'static str]| {
+            let pairs = values.iter().map(|value| (TRANSFER_ENCODING, HeaderValue::from_static(value)));
+            has_plain_framing(&pairs.collect())
+        };
+        for values in [&[][..], &["chunked"], &["Chunked"]] {
+            assert!(is_plain(values), "{values:?}");
+        }
+        for values in [
+            &["gzip, chunked"][..],
+            &["chunked, chunked"],
+            &["chunked", "chunked"],
+            &["gzip", "chunked"],
+            &["chunked;q=1"],
+            &["identity"],
+            &[""],
+        ] {
+            assert!(!is_plain(values), "{values:?}");
+        }
     }
 
     #[test]

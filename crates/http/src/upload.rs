@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
 use hyper::header::{
-    CONTENT_LENGTH, CONTENT_RANGE, EXPECT, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE,
+    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, EXPECT, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE,
     TRANSFER_ENCODING,
 };
 use tokio::time::timeout;
@@ -72,6 +72,14 @@ fn check(context: &RequestContext, body: &Incoming) -> Result<bool, RequestRefus
     if !context.shared().config.accepts_uploads {
         let text = "This server takes no files over HTTP, because it could not remove unfinished ones.";
         return Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, text));
+    }
+    let codings = conditions::text(headers, CONTENT_ENCODING);
+    if codings.is_some_and(|codings| !codings.trim().eq_ignore_ascii_case("identity")) {
+        // Later replies could not name the coding, so readers would take it for the file.
+        return Err(RequestRefusal::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "A compressed body is not stored (Content-Encoding).",
+        ));
     }
     if headers.contains_key(CONTENT_RANGE) {
         return Err(RequestRefusal::new(
