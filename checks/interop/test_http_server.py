@@ -277,6 +277,18 @@ def test_names_are_changed(ours):
         assert ask(ours, method, "/small")[0].status == 501, method
 
 
+def test_conditions_of_changes_are_refused(ours):
+    peers.place(ours.tree / "w/version", b"new")
+    for header, value in (("If-Match", '"old"'), ("If-Match", "*"), ("If-None-Match", "*"), ("If-None-Match", '"old"'), ("If", "(<urn:uuid:1>)"),
+                          ("If-Unmodified-Since", "Sun, 06 Nov 1994 08:49:37 GMT"), ("If-Modified-Since", "Sun, 06 Nov 1994 08:49:37 GMT")):
+        assert ask(ours, "DELETE", "/w/version", {header: value})[0].status == 501, header
+        assert ask(ours, "MOVE", "/w/version", {header: value, "Destination": "/w/version2"})[0].status == 501, header
+        assert ask(ours, "MKCOL", "/w/version3", {header: value})[0].status == 501, header
+        assert ask(ours, "PUT", "/w/version", {header: value}, b"newer")[0].status == (412 if value == "*" and "None" in header else 501), header
+    assert (ours.tree / "w/version").read_bytes() == b"new"
+    assert not (ours.tree / "w/version2").exists() and not (ours.tree / "w/version3").exists()
+
+
 def test_names_that_the_xroot_protocol_cannot_express_are_not_created(ours):
     place = ours.tree / "w/n"
     place.mkdir()

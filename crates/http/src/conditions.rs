@@ -1,11 +1,16 @@
 //! Entity tags, and the headers that make a request conditional. Source: RFC 9110, sections 8.8 and 13.
 
+use crate::reply::RequestRefusal;
 use crate::text::{http_date, parse_http_date};
+use hyper::StatusCode;
 use hyper::header::{
     HeaderMap, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
 };
 use std::time::SystemTime;
 use vfs::FileStat;
+
+/// The conditions of WebDAV: tags and locks (RFC 4918, section 10.4).
+const IF: HeaderName = HeaderName::from_static("if");
 
 /// Age in seconds after which the time of a file shows each change: a younger file can change again
 /// within the same second.
@@ -99,6 +104,36 @@ pub(crate) fn evaluate(headers: &HeaderMap, version: &TaggedVersion) -> Conditio
     }
 }
 
+/// Reads the conditions of a method that changes something. Returns whether it may only create what does
+/// not exist, which the file system checks in the same step (`If-None-Match: *`).
+///
+/// # Errors
+/// There is another condition. What it names could change between its check and the change.
+pub(crate) fn of_change(headers: &HeaderMap) -> Result<bool, RequestRefusal> {
+    let none_match = text(headers, IF_NONE_MATCH);
+    let is_exclusive = none_match.as_deref().is_some_and(|value| value.trim() == "*");
+    let others = [IF_MATCH, IF_UNMODIFIED_SINCE, IF_MODIFIED_SINCE, IF];
+    if (none_match.is_some() && !is_exclusive) || others.iter().any(|name| headers.contains_key(name)) {
+        let what = "The only condition of a change that is supported is If-None-Match: * of a PUT.";
+        return Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, what));
+    }
+    Ok(is_exclusive)
+}
+
+/// Refuses a change that has any condition.
+///
+/// # Errors
+/// There is a condition.
+pub(crate) fn no_condition(headers: &HeaderMap) -> Result<(), RequestRefusal> {
+    match of_change(headers)? {
+        true => Err(RequestRefusal::new(
+            StatusCode::NOT_IMPLEMENTED,
+            "This method does not support If-None-Match.",
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Returns the values of a header as one list.
 pub(crate) fn text(headers: &HeaderMap, name: HeaderName) -> Option<String> {
     let values: Vec<_> =
@@ -139,6 +174,29 @@ mod tests {
         let version = TaggedVersion::at(&stat(), now);
         let pairs = headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_str(value).unwrap()));
         evaluate(&pairs.collect(), &version)
+    }
+
+    #[test]
+    fn a_change_has_no_condition_that_is_checked_before_it() {
+        let read = |pairs: &[(HeaderName, &'static str)]| {
+            let pairs = pairs.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));
+            let headers = pairs.collect();
+            (of_change(&headers).ok(), no_condition(&headers).is_ok())
+        };
+        assert_eq!(read(&[]), (Some(false), true));
+        assert_eq!(read(&[(IF_NONE_MATCH, "*")]), (Some(true), false));
+        for (name, value) in [
+            (IF_NONE_MATCH, "\"x\""),
+            (IF_NONE_MATCH, ""),
+            (IF_MATCH, "*"),
+            (IF_MATCH, "\"x\""),
+            (IF_UNMODIFIED_SINCE, DATE),
+            (IF_MODIFIED_SINCE, "nonsense"),
+            (IF, "(<urn:uuid:1>)"),
+        ] {
+            assert_eq!(read(&[(name.clone(), value)]), (None, false), "{name}: {value}");
+            assert_eq!(read(&[(IF_NONE_MATCH, "*"), (name.clone(), value)]).1, false, "{name}: {value}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Changes of names: DELETE, MKCOL, MOVE; and OPTIONS.
 
+use crate::conditions;
 use crate::reply::{self, RequestRefusal, RequestReply};
 use crate::service::RequestContext;
 use crate::target::{NewName, parse_destination};
@@ -33,6 +34,7 @@ pub(crate) fn options(accepts_uploads: bool) -> RequestReply {
 
 /// Removes a file or an empty directory.
 pub(crate) async fn delete(context: &RequestContext) -> Result<RequestReply, RequestRefusal> {
+    conditions::no_condition(context.headers())?;
     let stat = context.stat().await?;
     context
         .run(|| match stat.kind {
@@ -48,6 +50,7 @@ pub(crate) async fn make_collection(
     context: &RequestContext,
     body: &Incoming,
 ) -> Result<RequestReply, RequestRefusal> {
+    conditions::no_condition(context.headers())?;
     if !body.is_end_stream() {
         return Err(RequestRefusal::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -61,6 +64,7 @@ pub(crate) async fn make_collection(
 
 /// Renames a file or directory.
 pub(crate) async fn rename(context: &RequestContext) -> Result<RequestReply, RequestRefusal> {
+    conditions::no_condition(context.headers())?;
     let destination = context.headers().get(DESTINATION);
     let Some(destination) = destination else {
         return Err(RequestRefusal::new(StatusCode::BAD_REQUEST, "MOVE needs a header Destination."));

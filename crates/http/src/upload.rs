@@ -12,8 +12,7 @@ use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
 use hyper::header::{
-    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, EXPECT, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE,
-    TRANSFER_ENCODING,
+    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, EXPECT, TRANSFER_ENCODING,
 };
 use tokio::time::timeout;
 use vfs::{OpenRequest, Operation, Target};
@@ -105,15 +104,7 @@ fn check(context: &RequestContext, body: &Incoming) -> Result<bool, RequestRefus
             "Only 100-continue can be expected.",
         ));
     }
-    // The file could change between a check of these conditions and the write.
-    let unsupported =
-        [IF_MATCH, IF_UNMODIFIED_SINCE, IF_MODIFIED_SINCE].iter().any(|name| headers.contains_key(name));
-    let none_match = conditions::text(headers, IF_NONE_MATCH);
-    if unsupported || none_match.as_deref().is_some_and(|value| value.trim() != "*") {
-        let text = "The only condition of a PUT that is supported is If-None-Match: *";
-        return Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, text));
-    }
-    Ok(none_match.is_some())
+    conditions::of_change(headers)
 }
 
 /// Returns the target with the size of the file, unless the client names it.
