@@ -193,12 +193,18 @@ def test_checksums_are_headers(ours):
     assert reply.getheader("Digest") is None
 
 
+def umask():
+    """Returns the umask, which servers inherit."""
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1], 8) for line in status if line.startswith("Umask:"))
+
+
 def test_files_are_written(ours, tmp_path):
     path = ours.tree / "w/new/sub/file"
     for content in (b"first", BIG, b""):
         reply, body = ask(ours, "PUT", "/w/new/sub/file", body=content)
         assert (reply.status, body) == (201, b":-)") and path.read_bytes() == content
-        assert path.stat().st_mode & 0o7777 == 0o664 & ~0o022 or path.stat().st_mode & 0o1000 == 0
+        assert path.stat().st_mode & 0o7777 == 0o664 & ~umask()
     pieces = [BIG[at:at + 70_001] for at in range(0, len(BIG), 70_001)]
     reply, _ = ask(ours, "PUT", "/w/chunked", body=iter(pieces), encode_chunked=True, headers={"Transfer-Encoding": "chunked"})
     assert reply.status == 201 and (ours.tree / "w/chunked").read_bytes() == BIG
@@ -416,12 +422,18 @@ AMBIGUOUS = {
 @pytest.mark.parametrize("name", AMBIGUOUS)
 def test_ambiguous_requests_are_not_followed_by_others(ours, name):
     sent, expected = AMBIGUOUS[name]
-    (ours.tree / "w/s").unlink(missing_ok=True)
-    received = raw(ours, sent)
+    # Each case has a name of its own, because the module's server keeps what the others write.
+    written = f"w/ambiguous-{sorted(AMBIGUOUS).index(name)}"
+    # The server must end the connection: it sends no more than this.
+    received = raw(ours, sent.replace(b"/w/s ", f"/{written} ".encode()))
     found = statuses(received)
     # A request that cannot be parsed may also only end the connection.
     assert found == expected or (expected == [400] and found == []), received
-    assert b"smuggled" not in received and (expected == [201] or not (ours.tree / "w/s").exists())
+    assert b"smuggled" not in received
+    if expected == [201]:
+        assert (ours.tree / written).read_bytes() == b"", "the body ends with the last chunk"
+    else:
+        assert not (ours.tree / written).exists()
 
 
 def test_an_absolute_target_is_a_path(ours):
