@@ -13,10 +13,7 @@ const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
 const DIGEST: HeaderName = HeaderName::from_static("digest");
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 
-/// Maximum number of checksums of one request.
-const EXPECTED_MAX: usize = 8;
-
-/// The checksums that the body of a request must have.
+/// The checksums that the body of a request must have, one of each algorithm.
 #[derive(Default)]
 pub(crate) struct ExpectedChecksums(Vec<(RunningChecksum, Checksum)>);
 
@@ -44,11 +41,23 @@ impl ExpectedChecksums {
         let encoded = || Checksum::from_bytes(algorithm, &STANDARD.decode(value).ok()?);
         // `Digest` has short checksums in hexadecimal form.
         let checksum = Checksum::from_hex(algorithm, value).or_else(encoded).ok_or_else(malformed)?;
-        if self.0.len() >= EXPECTED_MAX {
-            return Err(malformed());
+        // Each is computed for the whole body, so no algorithm is computed twice.
+        match self.0.iter().find(|(_, known)| known.algorithm() == algorithm) {
+            Some((_, known)) if *known == checksum => {}
+            Some(_) => {
+                return Err(RequestRefusal::new(
+                    StatusCode::BAD_REQUEST,
+                    "The request names two checksums of one algorithm.",
+                ));
+            }
+            None => self.0.push((RunningChecksum::new(algorithm), checksum)),
         }
-        self.0.push((RunningChecksum::new(algorithm), checksum));
         Ok(())
+    }
+
+    /// Reports whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Adds the next bytes of the body.
@@ -133,7 +142,22 @@ mod tests {
         ] {
             assert_eq!(accepts(name, value, body), None, "{name}: {value}");
         }
-        let many = ["adler32=1e720467"; EXPECTED_MAX + 1].join(",");
-        assert_eq!(accepts("digest", &many, body), None);
+    }
+
+    #[test]
+    fn each_algorithm_is_computed_once() {
+        let number = |values: &[(HeaderName, &'static str)]| {
+            let pairs = values.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));
+            ExpectedChecksums::of(&pairs.collect()).ok().map(|expected| expected.0.len())
+        };
+        let md5 = "b1kCrCNwJL3QwXbLkwY9xA==";
+        assert_eq!(number(&[(DIGEST, "adler32=1e720467,adler=1E720467,ADLER32=1e720467")]), Some(1));
+        assert_eq!(
+            number(&[(DIGEST, "md5=b1kCrCNwJL3QwXbLkwY9xA==,adler32=1e720467"), (CONTENT_MD5, md5)]),
+            Some(2)
+        );
+        // One of them would be wrong in any case.
+        assert_eq!(number(&[(DIGEST, "adler32=1e720467,adler32=1e720468")]), None);
+        assert_eq!(number(&[(DIGEST, "md5=AAAAAAAAAAAAAAAAAAAAAA=="), (CONTENT_MD5, md5)]), None);
     }
 }
