@@ -193,6 +193,25 @@ def test_checksums_are_headers(ours):
     assert reply.getheader("Digest") is None
 
 
+@pytest.mark.parametrize("expects", [False, True])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_head_without_a_body_keeps_the_old_file(ours, chunked, expects):
+    path = ours.tree / f"w/head-{chunked}-{expects}"
+    peers.place(path, b"old")
+    framing = "Transfer-Encoding: chunked" if chunked else "Content-Length: 4"
+    head = f"PUT /w/{path.name} HTTP/1.1\r\nHost: h\r\n{framing}\r\n" + ("Expect: 100-continue\r\n" if expects else "") + "\r\n"
+    with socket.create_connection(("localhost", ours.port), timeout=SECONDS) as connection:
+        connection.sendall(head.encode())
+        if expects:
+            assert statuses(connection.recv(4096)) == [100]
+        connection.shutdown(socket.SHUT_WR)
+        # The server has ended the request when it closes the connection.
+        while connection.recv(4096):
+            pass
+    assert path.read_bytes() == b"old"
+    assert ask(ours, "PUT", f"/w/{path.name}", body=b"new")[0].status == 201 and path.read_bytes() == b"new"
+
+
 def umask():
     """Returns the umask, which servers inherit."""
     with open("/proc/self/status") as status:
@@ -660,4 +679,9 @@ def test_a_manager_redirects_to_servers():
         assert follow("GET", path)[1] == SMALL and follow("HEAD", path)[0].status == 200
         assert follow("PUT", str(area / "new"), b"new")[0].status == 201
         assert area.get("new") == b"new"
+        assert follow("PUT", str(area / "new"), b"newer")[0].status == 201 and area.get("new") == b"newer"
+        # A client that waits for 100 Continue is redirected before it sends a new file.
+        with socket.create_connection(("localhost", manager.port), timeout=SECONDS) as connection:
+            connection.sendall(f"PUT {area / 'newest'} HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n".encode())
+            assert statuses(connection.recv(65536)) == [307]
         assert ask(manager, "GET", str(area / "none"), port=manager.port)[0].status == 404

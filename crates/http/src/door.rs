@@ -61,6 +61,11 @@ impl HttpFrontEnd {
         self.draining.load(Ordering::Relaxed)
     }
 
+    /// Reports whether all connections are closed, with requests in progress.
+    pub(crate) fn closes_connections(&self) -> bool {
+        *self.ends.borrow() == ConnectionEnd::Now
+    }
+
     pub(crate) fn leave(&self) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
         self.config.descriptors.disconnect();

@@ -8,12 +8,11 @@ use crate::service::RequestContext;
 use crate::target::NewName;
 use crate::{STALL_TIME_MAX, conditions};
 use base::{Cgi, ErrorKind};
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
-use hyper::header::{
-    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, EXPECT, TRANSFER_ENCODING,
-};
+use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, EXPECT, TRANSFER_ENCODING};
 use tokio::time::timeout;
 use vfs::{OpenRequest, Operation, Target};
 
@@ -35,27 +34,9 @@ pub(crate) async fn reply(
     let expected = ExpectedChecksums::of(context.headers())?;
     let new = NewName::of(context.target.clone())?;
     let target = sized(new.target(), body.size_hint().exact());
-    let open = || {
-        let request = OpenRequest {
-            write: true,
-            new: exclusive,
-            delete: !exclusive,
-            make_path: true,
-            posc: true,
-            mode: FILE_MODE,
-            ..OpenRequest::default()
-        };
-        Operation::Open(target.clone(), Box::new(request))
-    };
-    let (file, _) = match context.open(open).await {
-        Err(RequestRefusal::Call(CallFailure::Error(error)))
-            if exclusive && error.kind == ErrorKind::ItExists =>
-        {
-            return Err(RequestRefusal::new(StatusCode::PRECONDITION_FAILED, error.text));
-        }
-        opened => opened?,
-    };
-    match receive(&file, body, expected).await {
+    let mut body = UploadBody { announced: body.size_hint().exact(), body, first: None };
+    let file = open(context, &target, exclusive, &mut body).await?;
+    match receive(context, &file, body, expected).await {
         Ok(()) => file.close().await?,
         Err(refusal) => {
             file.discard().await;
@@ -63,6 +44,46 @@ pub(crate) async fn reply(
         }
     }
     Ok(reply::done(StatusCode::CREATED))
+}
+
+/// Opens the file. The content of a file that is replaced is lost from then on, so such a file is opened
+/// only when the body has begun to arrive.
+async fn open(
+    context: &RequestContext,
+    target: &Target,
+    exclusive: bool,
+    body: &mut UploadBody<'_>,
+) -> Result<RequestFile, RequestRefusal> {
+    let open = |new: bool| {
+        let target = target.clone();
+        let request = move || OpenRequest {
+            write: true,
+            new,
+            delete: !new,
+            make_path: true,
+            posc: true,
+            mode: FILE_MODE,
+            ..OpenRequest::default()
+        };
+        context.open(move || Operation::Open(target.clone(), Box::new(request())))
+    };
+    // A client that waits for `100 Continue` must learn first that another server takes the file, or that
+    // nobody does. Nothing is lost where there is no file.
+    if exclusive || context.headers().contains_key(EXPECT) {
+        match open(true).await {
+            Ok((file, _)) => return Ok(file),
+            Err(RequestRefusal::Call(CallFailure::Error(error))) if error.kind == ErrorKind::ItExists => {
+                if exclusive {
+                    return Err(RequestRefusal::new(StatusCode::PRECONDITION_FAILED, error.text));
+                }
+            }
+            // The right to replace a file may be another than that to create one.
+            Err(RequestRefusal::Call(CallFailure::Error(_))) if !exclusive => {}
+            Err(refusal) => return Err(refusal),
+        }
+    }
+    body.wait().await?;
+    Ok(open(false).await?.0)
 }
 
 /// Checks the head. Returns whether the file must not exist.
@@ -118,29 +139,64 @@ fn sized(target: &Target, size: Option<u64>) -> Target {
     target
 }
 
-/// Writes the body to the file. The reading of the body tells clients that wait for it to send it.
+/// The body of a PUT. The reading of the body tells clients that wait for it to send it.
+struct UploadBody<'a> {
+    body: &'a mut Incoming,
+    /// The length that the head announces.
+    announced: Option<u64>,
+    /// The first part, if it was awaited before the file was opened; `Some(None)` is the end.
+    first: Option<Option<Bytes>>,
+}
+
+impl UploadBody<'_> {
+    /// Waits until the first part or the end has arrived.
+    async fn wait(&mut self) -> Result<(), RequestRefusal> {
+        if self.first.is_none() {
+            self.first = Some(self.receive().await?);
+        }
+        Ok(())
+    }
+
+    /// Returns the next part; `None` at the end.
+    async fn next(&mut self) -> Result<Option<Bytes>, RequestRefusal> {
+        match self.first.take() {
+            Some(first) => Ok(first),
+            None => self.receive().await,
+        }
+    }
+
+    async fn receive(&mut self) -> Result<Option<Bytes>, RequestRefusal> {
+        loop {
+            let text = match timeout(STALL_TIME_MAX, self.body.frame()).await {
+                Ok(None) => return Ok(None),
+                Ok(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) if !data.is_empty() => return Ok(Some(data)),
+                    // Trailers do not count.
+                    Ok(_) | Err(_) => continue,
+                },
+                Ok(Some(Err(error))) => format!("The body is not complete: {error}"),
+                Err(_) => {
+                    return Err(RequestRefusal::new(
+                        StatusCode::REQUEST_TIMEOUT,
+                        "The body does not arrive.",
+                    ));
+                }
+            };
+            return Err(RequestRefusal::new(StatusCode::BAD_REQUEST, text));
+        }
+    }
+}
+
+/// Writes the body to the file.
 async fn receive(
+    context: &RequestContext,
     file: &RequestFile,
-    body: &mut Incoming,
+    mut body: UploadBody<'_>,
     expected: ExpectedChecksums,
 ) -> Result<(), RequestRefusal> {
     let mut writer = BodyWriter { file, offset: 0, expected };
     let mut pending: Vec<u8> = Vec::new();
-    loop {
-        let frame = match timeout(STALL_TIME_MAX, body.frame()).await {
-            Err(_) => {
-                return Err(RequestRefusal::new(StatusCode::REQUEST_TIMEOUT, "The body does not arrive."));
-            }
-            Ok(Some(Err(error))) => {
-                return Err(RequestRefusal::new(
-                    StatusCode::BAD_REQUEST,
-                    format!("The body is not complete: {error}"),
-                ));
-            }
-            Ok(None) => break,
-            Ok(Some(Ok(frame))) => frame,
-        };
-        let Ok(data) = frame.into_data() else { continue };
+    while let Some(data) = body.next().await? {
         if pending.is_empty() && data.len() >= WRITE_BYTES {
             writer.write(&data).await?;
             continue;
@@ -154,7 +210,16 @@ async fn receive(
     if !pending.is_empty() {
         writer.write(&pending).await?;
     }
+    check_end(body.announced, writer.offset, context.shared().closes_connections())?;
     writer.expected.check()
+}
+
+/// Refuses a body that is shorter than its length, or whose connection was closed by a server that ends.
+fn check_end(announced: Option<u64>, received: u64, is_closed: bool) -> Result<(), RequestRefusal> {
+    if announced.is_some_and(|announced| announced != received) || is_closed {
+        return Err(RequestRefusal::new(StatusCode::BAD_REQUEST, "The body is not complete."));
+    }
+    Ok(())
 }
 
 /// Writes a body in order.
@@ -180,6 +245,23 @@ impl BodyWriter<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_body_that_ends_early_is_not_whole() {
+        for (announced, received, is_closed, is_whole) in [
+            (Some(7), 7, false, true),
+            (Some(0), 0, false, true),
+            (None, 7, false, true),
+            (Some(7), 6, false, false),
+            (Some(7), 8, false, false),
+            // The end of a body in chunks cannot be told from the end of the server.
+            (None, 7, true, false),
+            (Some(7), 7, true, false),
+        ] {
+            let ended = check_end(announced, received, is_closed);
+            assert_eq!(ended.is_ok(), is_whole, "{announced:?} {received} {is_closed}");
+        }
+    }
 
     #[test]
     fn the_size_is_added_to_the_cgi() {
