@@ -659,6 +659,26 @@ def test_clients_that_take_nothing_hold_little_memory(ours):
     wait_until(lambda: ours.descriptors() < 60)
 
 
+def test_redirects_of_encrypted_requests_stay_encrypted(authority):
+    for line, scheme in (("", "https"), ("http.desthttps no\n", "http")):
+        settings = f"xrd.protocol http *\nhttp.header2cgi X-Auth k\n{authority.settings()}\n{line}"
+        with clusters.Cluster(clusters.PAIR, "ours", settings=settings) as cluster:
+            area = clusters.Area(cluster)
+            area.put("f", SMALL, "s1")
+            found = https(authority, cluster.man, "-H", "X-Auth: secret", "-w", "\n%{redirect_url}\n%{http_code}", f"{area / 'f'}?x=1&k=own")
+            place = found[1].decode()
+            assert found[0] == 302 and scheme + "://" in place and "x=1" in place, found
+            assert ("k=own" in place) == (scheme == "https"), place
+            if scheme == "https":
+                found = https(authority, cluster.man, "-L", "-H", "X-Auth: secret", str(area / "f"))
+                assert found == (200, SMALL), found
+                place = https(authority, cluster.man, "-H", "X-Auth: secret", "-w", "\n%{redirect_url}\n%{http_code}", str(area / "f"))[1].decode()
+                assert "k=secret" in place
+            else:
+                place = https(authority, cluster.man, "-H", "X-Auth: secret", "-w", "\n%{redirect_url}\n%{http_code}", str(area / "f"))[1].decode()
+                assert "http://" in place and "secret" not in place
+
+
 def test_a_manager_redirects_to_servers():
     settings = "xrd.protocol http *\nhttp.header2cgi Authorization authz\nhttp.header2cgi X-Kept kept strip-on-redirect\n"
     with clusters.Cluster(clusters.PAIR, "ours", settings=settings) as cluster:

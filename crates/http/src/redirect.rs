@@ -23,6 +23,8 @@ pub(crate) struct ForwardedCgi {
     added: Vec<AddedElement>,
     /// The CGI of the URL.
     own: Vec<u8>,
+    /// The keys of elements that are made of headers, and that of tokens. Each could be a secret.
+    secret_keys: Vec<String>,
 }
 
 impl ForwardedCgi {
@@ -36,7 +38,8 @@ impl ForwardedCgi {
             let text = format!("{key}={}", text::cgi_value(value.as_bytes()));
             added.push(AddedElement { text, strip_on_redirect: *strip_on_redirect });
         }
-        Self { added, own: own.as_bytes().to_vec() }
+        let secret_keys = rules.iter().map(|rule| rule.key.clone()).chain([TOKEN_KEY.to_owned()]).collect();
+        Self { added, own: own.as_bytes().to_vec(), secret_keys }
     }
 
     /// Returns the elements that headers have added, each behind a `&`.
@@ -50,7 +53,7 @@ impl ForwardedCgi {
         format!("{own}{}", self.added()).trim_start_matches('&').to_owned()
     }
 
-    fn of_redirect(&self, first: &str, keeps_token: bool) -> String {
+    fn of_redirect(&self, first: &str, keeps_secrets: bool) -> String {
         let added = self.added.iter().filter(|element| !element.strip_on_redirect);
         let own = String::from_utf8_lossy(&self.own);
         let parts = std::iter::once(first.trim_start_matches(['?', '&']))
@@ -58,28 +61,41 @@ impl ForwardedCgi {
             .chain(std::iter::once(&*own))
             .filter(|part| !part.is_empty());
         let joined = parts.collect::<Vec<_>>().join("&");
-        match keeps_token {
-            true => joined,
-            false => String::from_utf8_lossy(Cgi::new(joined.as_bytes()).without(TOKEN_KEY).as_bytes())
-                .into_owned(),
+        if keeps_secrets {
+            return joined;
         }
+        let mut cgi = Cgi::new(joined.as_bytes());
+        for key in &self.secret_keys {
+            cgi = cgi.without(key);
+        }
+        String::from_utf8_lossy(cgi.as_bytes()).into_owned()
     }
 }
 
-/// Returns the redirect of a request for `path`. Without `keeps_token` it has no token.
+/// Returns the scheme of redirects from a connection, and whether they may have secrets, which must not
+/// leave an encrypted connection in clear text. `https` is what the configuration asks for, if it does.
+pub(crate) fn scheme(https: Option<bool>, is_tls: bool) -> (&'static str, bool) {
+    match https.unwrap_or(is_tls) {
+        true => ("https", true),
+        false => ("http", !is_tls),
+    }
+}
+
+/// Returns the redirect of a request for `path`. Without `keeps_secrets` it has no element that a header
+/// has made or could have made, and no token.
 pub(crate) fn reply(
     method: &Method,
     to: &RedirectAnswer,
     scheme: &str,
     path: &[u8],
     cgi: &ForwardedCgi,
-    keeps_token: bool,
+    keeps_secrets: bool,
 ) -> RequestReply {
     let status = match *method {
         Method::GET => StatusCode::FOUND,
         _ => StatusCode::TEMPORARY_REDIRECT,
     };
-    let Some(location) = location(to, scheme, path, &cgi.of_redirect(&to.cgi, keeps_token)) else {
+    let Some(location) = location(to, scheme, path, &cgi.of_redirect(&to.cgi, keeps_secrets)) else {
         return reply::refused(StatusCode::BAD_GATEWAY, "Invalid redirect host");
     };
     let mut redirect = reply::empty(status);
@@ -146,9 +162,21 @@ mod tests {
     fn redirects_have_the_cgi_without_what_must_stay() {
         let cgi = cgi("own=3&authz=t");
         assert_eq!(cgi.of_redirect("?&x=1", true), "x=1&own=3&authz=t");
-        assert_eq!(cgi.of_redirect("", false), "own=3");
+        assert_eq!(cgi.of_redirect("", false), "");
         assert_eq!(super::tests::cgi("").of_redirect("x=1", true), "x=1&authz=Bearer%20a%26b&own=2");
-        assert_eq!(super::tests::cgi("").of_redirect("x=1", false), "x=1&own=2");
+        assert_eq!(super::tests::cgi("").of_redirect("x=1", false), "x=1");
+        // Keys of the URL that headers could have made.
+        assert_eq!(super::tests::cgi("tag=1&y=2&tag=3").of_redirect("", false), "y=2");
+    }
+
+    #[test]
+    fn encrypted_connections_stay_encrypted_unless_configured() {
+        assert_eq!(scheme(None, true), ("https", true));
+        assert_eq!(scheme(None, false), ("http", true));
+        assert_eq!(scheme(Some(false), true), ("http", false));
+        assert_eq!(scheme(Some(false), false), ("http", true));
+        assert_eq!(scheme(Some(true), false), ("https", true));
+        assert_eq!(scheme(Some(true), true), ("https", true));
     }
 
     #[test]

@@ -202,11 +202,9 @@ impl RequestContext {
         match refusal {
             RequestRefusal::Call(crate::call::CallFailure::Redirect(to)) => {
                 let https = self.shared().config.redirects_to_https;
-                let scheme = if https { "https" } else { "http" };
-                // A token must not leave an encrypted connection in clear text.
-                let keeps_token = https || !self.connection.is_tls();
+                let (scheme, keeps_secrets) = redirect::scheme(https, self.connection.is_tls());
                 let path = self.target.path.as_bytes();
-                redirect::reply(&self.head.method, &to, scheme, path, &self.forwarded, keeps_token)
+                redirect::reply(&self.head.method, &to, scheme, path, &self.forwarded, keeps_secrets)
             }
             refusal => refuse(refusal),
         }

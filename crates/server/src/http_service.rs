@@ -92,7 +92,8 @@ fn configuration(effective: &Effective, door: &xroot::Config, is_ending: &Arc<At
         descriptors: door.settings.descriptors.clone(),
         headers_to_cgi: headers_to_cgi.collect(),
         static_headers: static_headers.collect(),
-        redirects_to_https: *values.redirects_to_https,
+        redirects_to_https: (!values.redirects_to_https.origin.is_default())
+            .then_some(*values.redirects_to_https),
         delay_max: *values.delay_max,
         listings,
         // An unfinished file must be removed. The connections to origins are shared, so it would stay there.

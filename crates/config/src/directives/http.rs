@@ -78,12 +78,13 @@ pub(super) const SECTION: Section = Section {
         )
             .default("none")
             .help("The value of a header of requests becomes the element `key` of the CGI, unless the URL has one. \
-                   Redirects have it, except with `strip-on-redirect`; a token (`authz`) is never sent from an \
-                   encrypted connection to `http://`.")
+                   Redirects have it, except with `strip-on-redirect` and from an encrypted connection to \
+                   `http://`.")
             .example("Authorization authz"),
         Directive::new(&["http.desthttps"], UsageFrequency::Common, "{yes|no}", redirects_to_https)
-            .default("no")
-            .help("Redirects use https.")
+            .default("as the request")
+            .help("Redirects use https. With `no`, also those from encrypted connections use http, without what \
+                   headers have added.")
             .example("yes"),
         Directive::not_yet(&["http.selfhttps2http"], UsageFrequency::Rare, "{yes|no}")
             .default("no")

@@ -27,7 +27,9 @@ pub(super) fn show(effective: &Effective, lines: &mut EffectiveLines) {
         });
     }
     let yes = |value: &bool| if *value { "yes" } else { "no" }.to_owned();
-    lines.restart("http.desthttps", &values.redirects_to_https, yes);
+    if !values.redirects_to_https.origin.is_default() {
+        lines.restart("http.desthttps", &values.redirects_to_https, yes);
+    }
     lines.restart("http.listingdeny", &values.denies_listings, yes);
     lines.add(Reload::Restart, "http.listingredir", &values.listing_redirect, Clone::clone);
     lines.restart("http.maxdelay", &values.delay_max, time);
