@@ -44,6 +44,11 @@ impl DescriptorBudget {
         Self { for_all, for_files: for_all - for_all / NEWCOMERS_SHARE, used: AtomicUsize::new(0) }
     }
 
+    /// Returns the limit for connections and files together.
+    pub fn limit(&self) -> usize {
+        self.for_all
+    }
+
     /// Returns the number of descriptors in use by connections and files.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)

@@ -1,5 +1,6 @@
 //! Operations of `vfs` as asynchronous calls, and open files.
 
+use crate::host_shares::HeldShare;
 use base::{Descriptor, Error, ErrorKind, Extent, Now, Owner, ReadPiece};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -208,16 +209,18 @@ pub(crate) struct RequestFile {
     owner: u64,
     is_closed: bool,
     descriptor: Descriptor,
+    share: Option<HeldShare>,
 }
 
 impl RequestFile {
     fn new(file: Arc<dyn OpenFile>, owner: u64) -> Self {
-        Self { file, owner, is_closed: false, descriptor: Descriptor::NONE }
+        Self { file, owner, is_closed: false, descriptor: Descriptor::NONE, share: None }
     }
 
-    /// Accounts a descriptor to the file.
-    pub(crate) fn hold(&mut self, descriptor: Descriptor) {
+    /// Accounts a descriptor to the file, and to its host.
+    pub(crate) fn hold(&mut self, descriptor: Descriptor, share: HeldShare) {
         self.descriptor = descriptor;
+        self.share = Some(share);
     }
 
     async fn run(&self, operation: FileOperation) -> Result<Value, Error> {

@@ -117,8 +117,6 @@ pub struct Config {
     pub checksums: Vec<String>,
     /// The pages about the server itself; `None` if their names are ordinary paths.
     pub status: Option<StatusPages>,
-    /// Maximum number of connections.
-    pub connections_max: usize,
 }
 
 impl fmt::Debug for Config {

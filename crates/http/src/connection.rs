@@ -1,6 +1,7 @@
 //! One connection: the handshake of TLS, then its requests by hyper.
 
 use crate::door::{ConnectionEnd, HttpFrontEnd};
+use crate::host_shares::{HeldShare, SharedPart};
 use crate::service::{self, ServedConnection};
 use crate::stream::{ClientStream, ClientTransport, RewoundStream};
 use crate::{BUFFER_BYTES_MAX, HEAD_BYTES_MAX, HEAD_TIME_MAX, HEADERS_MAX};
@@ -16,12 +17,13 @@ use tokio_rustls::TlsAcceptor;
 /// The place of a connection in the limits of the front end. Its requests in progress keep it.
 pub(crate) struct HttpPermit {
     shared: Arc<HttpFrontEnd>,
+    _share: HeldShare,
     _presence: LoopPresence,
 }
 
 impl HttpPermit {
-    pub(crate) fn new(shared: Arc<HttpFrontEnd>, presence: LoopPresence) -> Self {
-        Self { shared, _presence: presence }
+    pub(crate) fn new(shared: Arc<HttpFrontEnd>, share: HeldShare, presence: LoopPresence) -> Self {
+        Self { shared, _share: share, _presence: presence }
     }
 
     pub(crate) fn shared(&self) -> &Arc<HttpFrontEnd> {
@@ -58,6 +60,10 @@ async fn transport(
         return Some(ClientTransport::Plain(stream));
     }
     let server = shared.config.tls.as_ref()?;
+    let Some(_share) = shared.shares.take(peer.ip(), SharedPart::Handshake) else {
+        shared.refuse(peer.ip());
+        return None;
+    };
     let acceptor = TlsAcceptor::from(server.config());
     match tokio::time::timeout(server.limit(), acceptor.accept(stream)).await {
         Ok(Ok(stream)) => Some(ClientTransport::Tls(Box::new(stream))),

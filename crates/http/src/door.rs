@@ -2,14 +2,16 @@
 
 use crate::config::{Config, StaticHeader};
 use crate::connection::{self, HttpPermit};
-use crate::{CHUNKS_MAX, THREADS_MAX};
+use crate::host_shares::{HostShares, SharedPart};
+use crate::{CHUNKS_MAX, DESCRIPTORS_SHARE, REFUSAL_WARNING, THREADS_MAX};
 use hyper::Method;
 use hyper::header::{HeaderName, HeaderValue};
 use net::{Arrival, LoopPresence, ProtocolMatch};
 use std::future::Future;
 use std::io;
-use std::sync::Arc;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
@@ -44,6 +46,8 @@ pub(crate) struct HttpFrontEnd {
     /// The memory for chunks of files, see [`CHUNKS_MAX`].
     pub(crate) chunks: Arc<Semaphore>,
     pub(crate) ends: watch::Receiver<ConnectionEnd>,
+    pub(crate) shares: Arc<HostShares>,
+    refused: Mutex<RefusedConnections>,
     /// Connections, and requests whose connections have ended before.
     connections: AtomicUsize,
     next_number: AtomicU32,
@@ -72,17 +76,44 @@ impl HttpFrontEnd {
     }
 
     /// Takes a place for a connection, if there is one.
-    fn enter(self: &Arc<Self>, presence: LoopPresence) -> Option<HttpPermit> {
-        let most = self.config.connections_max;
-        let take = |count: usize| (count < most).then_some(count + 1);
-        if self.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
-            return None;
-        }
+    fn enter(self: &Arc<Self>, peer: IpAddr, presence: LoopPresence) -> Option<HttpPermit> {
+        let share = self.shares.take(peer, SharedPart::Connection)?;
         if !self.config.descriptors.connect() {
-            self.connections.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
-        Some(HttpPermit::new(self.clone(), presence))
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        Some(HttpPermit::new(self.clone(), share, presence))
+    }
+
+    /// Counts a connection or handshake that is refused, and warns at intervals.
+    pub(crate) fn refuse(&self, peer: IpAddr) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(number) = refused.count(Instant::now()) {
+            tracing::warn!(
+                "{number} HTTP connections were refused, the last one of {peer}: too many of this host, of all \
+                 hosts, or of this process; see the limits in docs/http.md"
+            );
+        }
+    }
+}
+
+/// Connections that were refused since the last warning.
+#[derive(Default)]
+struct RefusedConnections {
+    number: u64,
+    warned: Option<Instant>,
+}
+
+impl RefusedConnections {
+    /// Counts one. Returns the number if it is time for a warning.
+    fn count(&mut self, now: Instant) -> Option<u64> {
+        self.number = self.number.saturating_add(1);
+        let is_early = |warned| now.saturating_duration_since(warned) < REFUSAL_WARNING;
+        if self.warned.is_some_and(is_early) {
+            return None;
+        }
+        self.warned = Some(now);
+        Some(std::mem::take(&mut self.number))
     }
 }
 
@@ -108,8 +139,11 @@ impl HttpDoor {
             .build()?;
         let static_headers = static_headers(&config)?;
         let (ends, received) = watch::channel(ConnectionEnd::Open);
+        let shares = HostShares::new(config.descriptors.limit() / DESCRIPTORS_SHARE);
         let shared = HttpFrontEnd {
             config,
+            shares,
+            refused: Mutex::default(),
             files,
             static_headers,
             chunks: Arc::new(Semaphore::new(CHUNKS_MAX)),
@@ -165,8 +199,8 @@ impl net::Door for HttpDoor {
 
     fn serve(&self, arrival: Arrival, presence: LoopPresence) {
         let Some(runtime) = &self.runtime else { return };
-        let Some(permit) = self.shared.enter(presence) else {
-            tracing::debug!("an HTTP connection is refused, because there are too many");
+        let Some(permit) = self.shared.enter(arrival.peer.ip(), presence) else {
+            self.shared.refuse(arrival.peer.ip());
             return;
         };
         let Arrival { socket, peer, received, .. } = arrival;
@@ -210,6 +244,15 @@ fn claims(first: &[u8], has_tls: bool) -> ProtocolMatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refused_connections_are_counted_between_warnings() {
+        let mut refused = RefusedConnections::default();
+        let begin = Instant::now();
+        assert_eq!(refused.count(begin), Some(1));
+        assert_eq!([refused.count(begin), refused.count(begin + REFUSAL_WARNING / 2)], [None; 2]);
+        assert_eq!(refused.count(begin + REFUSAL_WARNING), Some(3));
+    }
 
     #[test]
     fn methods_and_tls_are_recognized_and_xroot_is_not() {

@@ -19,6 +19,7 @@
 //! | `door` | [`HttpDoor`]: detection, the runtime, drain |
 //! | `config` | [`Config`], and the traits that the server implements |
 //! | `connection` | one connection: TLS, limits of time, hyper |
+//! | `host_shares` | the parts of connections, handshakes and files that one host may use |
 //! | `stream` | the bytes of a connection, and the limit of time without progress |
 //! | `service` | one request: login, method, errors of arguments |
 //! | `call` | operations of `vfs` as asynchronous calls, and open files |
@@ -47,6 +48,7 @@ mod door;
 mod expected;
 mod file_body;
 mod get;
+mod host_shares;
 mod limits;
 mod listing;
 mod names;

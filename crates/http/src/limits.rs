@@ -5,6 +5,21 @@ use std::time::Duration;
 /// Maximum number of connections and of requests in progress.
 pub const CONNECTIONS_MAX: usize = 4096;
 
+/// One host may have one part in this many of the connections.
+pub const HOST_SHARE: usize = 4;
+
+/// Number of connections that a host may have, however few there are.
+pub const HOST_CONNECTIONS_MIN: usize = 16;
+
+/// Maximum number of TLS handshakes of one host at the same time.
+pub const HANDSHAKES_PER_HOST_MAX: usize = 256;
+
+/// HTTP uses one part in this many of the descriptors for connections and files.
+pub const DESCRIPTORS_SHARE: usize = 2;
+
+/// Interval between warnings about refused connections.
+pub const REFUSAL_WARNING: Duration = Duration::from_secs(60);
+
 /// Maximum size of the request line and all headers, in bytes.
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 

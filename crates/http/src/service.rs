@@ -4,6 +4,7 @@ use crate::call::{Calls, RequestFile};
 use crate::config::{HttpIdentity, HttpPeer, HttpRefusal};
 use crate::connection::HttpPermit;
 use crate::door::HttpFrontEnd;
+use crate::host_shares::SharedPart;
 use crate::redirect::{self, ForwardedCgi};
 use crate::reply::{self, RequestRefusal, RequestReply};
 use crate::{LOGIN_AGE_MAX, TOKEN_BYTES_MAX, get, listing, names, status, text, upload};
@@ -17,7 +18,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request, StatusCode, Version};
 use std::fmt;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
@@ -87,6 +88,10 @@ impl ServedConnection {
 
     pub(crate) fn shared(&self) -> &Arc<HttpFrontEnd> {
         self.permit.shared()
+    }
+
+    fn address(&self) -> IpAddr {
+        self.peer.address.ip()
     }
 
     pub(crate) fn is_tls(&self) -> bool {
@@ -178,14 +183,16 @@ impl RequestContext {
         &self,
         make: impl Fn() -> Operation + Send,
     ) -> Result<(RequestFile, Option<FileStat>), RequestRefusal> {
-        let Some(descriptor) = self.shared().config.descriptors.open(0) else {
-            return Err(RequestRefusal::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "too many files are open; try again later",
-            ));
+        let full = || {
+            let text = "too many files are open; try again later";
+            RequestRefusal::new(StatusCode::SERVICE_UNAVAILABLE, text)
         };
+        let shared = self.shared();
+        let share = shared.shares.take(self.connection.address(), SharedPart::File).ok_or_else(full)?;
+        // The share of a session of the xroot protocol is that of a host here.
+        let descriptor = shared.config.descriptors.open(share.before()).ok_or_else(full)?;
         let (mut file, stat) = self.connection.calls.open(&self.caller, make).await?;
-        file.hold(descriptor);
+        file.hold(descriptor, share);
         Ok((file, stat))
     }
 

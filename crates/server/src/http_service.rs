@@ -9,8 +9,8 @@ use auth::ztn::{ZTN, credentials};
 use auth::{Entity, HostName, LoginPeer, Secret, ServerProtocol, ServerStep};
 use config::{Effective, PersistMode, TlsOperations};
 use http::{
-    CONNECTIONS_MAX, Config, HeaderToCgi, HttpDoor, HttpIdentity, HttpLogin, HttpPeer, HttpRefusal,
-    ListingPolicy, StaticHeader, StatusPages,
+    Config, HeaderToCgi, HttpDoor, HttpIdentity, HttpLogin, HttpPeer, HttpRefusal, ListingPolicy,
+    StaticHeader, StatusPages,
 };
 use net::Door;
 use session::{BearerLogin, HostRules, LoginPolicy, PendingLogins};
@@ -100,7 +100,6 @@ fn configuration(effective: &Effective, door: &xroot::Config, is_ending: &Arc<At
         accepts_uploads: !*effective.proxy.enabled && effective.logical.persist.mode != PersistMode::Off,
         checksums: effective.protocol.checksums.offered.iter().map(|kind| kind.name().to_owned()).collect(),
         status,
-        connections_max: CONNECTIONS_MAX,
     }
 }
 

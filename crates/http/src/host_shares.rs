@@ -1,0 +1,177 @@
+//! The parts of the front end that one host may use: connections, TLS handshakes, open files.
+//!
+//! Clients have no login before their first request, so without these limits one host could take all
+//! places of HTTP, and all descriptors, also those of the xroot protocol. A host counts by its network
+//! for IPv6, because one host can have many addresses.
+
+use crate::{CONNECTIONS_MAX, HANDSHAKES_PER_HOST_MAX, HOST_CONNECTIONS_MIN, HOST_SHARE};
+use base::ClientHost;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Files leave one part in this many to connections.
+const NEWCOMERS_SHARE: usize = 8;
+
+/// A part of the front end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SharedPart {
+    /// A connection, or a request that goes on without it.
+    Connection,
+    /// A TLS handshake in progress.
+    Handshake,
+    /// An open file.
+    File,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct PartsInUse {
+    connections: usize,
+    handshakes: usize,
+    files: usize,
+}
+
+impl PartsInUse {
+    fn part(&mut self, part: SharedPart) -> &mut usize {
+        match part {
+            SharedPart::Connection => &mut self.connections,
+            SharedPart::Handshake => &mut self.handshakes,
+            SharedPart::File => &mut self.files,
+        }
+    }
+
+    fn descriptors(self) -> usize {
+        self.connections.saturating_add(self.files)
+    }
+}
+
+#[derive(Default)]
+struct SharesState {
+    all: PartsInUse,
+    hosts: HashMap<ClientHost, PartsInUse>,
+}
+
+/// The use of the front end by its hosts.
+pub(crate) struct HostShares {
+    connections_max: usize,
+    /// Maximum number of connections and files.
+    descriptors_max: usize,
+    state: Mutex<SharesState>,
+}
+
+impl HostShares {
+    /// Creates the shares of a front end that may use this number of descriptors.
+    pub(crate) fn new(descriptors_max: usize) -> Arc<Self> {
+        let connections_max = CONNECTIONS_MAX.min(descriptors_max);
+        Arc::new(Self { connections_max, descriptors_max, state: Mutex::default() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, SharesState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a part for a host, if it may have a further one.
+    pub(crate) fn take(self: &Arc<Self>, address: IpAddr, part: SharedPart) -> Option<HeldShare> {
+        let host = ClientHost::from(Some(address));
+        let mut state = self.state();
+        let own = state.hosts.get(&host).copied().unwrap_or_default();
+        let of_host = (self.connections_max / HOST_SHARE).max(HOST_CONNECTIONS_MIN);
+        let used = state.all.descriptors();
+        let fits = match part {
+            SharedPart::Connection => {
+                used < self.descriptors_max
+                    && state.all.connections < self.connections_max
+                    && own.connections < of_host
+            }
+            SharedPart::Handshake => own.handshakes < HANDSHAKES_PER_HOST_MAX,
+            SharedPart::File => used < self.descriptors_max - self.descriptors_max / NEWCOMERS_SHARE,
+        };
+        if !fits {
+            return None;
+        }
+        *state.all.part(part) += 1;
+        *state.hosts.entry(host).or_default().part(part) += 1;
+        Some(HeldShare { shares: self.clone(), host, part, before: *{ own }.part(part) })
+    }
+}
+
+/// A part that a host uses. It is free again on drop.
+#[must_use = "the part is free on drop"]
+pub(crate) struct HeldShare {
+    shares: Arc<HostShares>,
+    host: ClientHost,
+    part: SharedPart,
+    before: usize,
+}
+
+impl HeldShare {
+    /// Returns the number of such parts that the host used before this one.
+    pub(crate) fn before(&self) -> usize {
+        self.before
+    }
+}
+
+impl Drop for HeldShare {
+    fn drop(&mut self) {
+        let mut state = self.shares.state();
+        let all = state.all.part(self.part);
+        *all = all.saturating_sub(1);
+        if let Some(own) = state.hosts.get_mut(&self.host) {
+            let used = own.part(self.part);
+            *used = used.saturating_sub(1);
+            if *own == PartsInUse::default() {
+                state.hosts.remove(&self.host);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, last])
+    }
+
+    fn take_all(shares: &Arc<HostShares>, host: u8, part: SharedPart) -> Vec<HeldShare> {
+        std::iter::from_fn(|| shares.take(address(host), part)).take(10_000).collect()
+    }
+
+    #[test]
+    fn one_host_has_a_part_and_all_hosts_half() {
+        let shares = HostShares::new(usize::MAX);
+        let one = take_all(&shares, 1, SharedPart::Connection);
+        assert_eq!(one.len(), CONNECTIONS_MAX / HOST_SHARE);
+        let rest: Vec<_> = (2..10).flat_map(|host| take_all(&shares, host, SharedPart::Connection)).collect();
+        assert_eq!(one.len() + rest.len(), CONNECTIONS_MAX);
+        drop((one, rest));
+        assert_eq!(shares.state().all, PartsInUse::default());
+        assert!(shares.state().hosts.is_empty());
+    }
+
+    #[test]
+    fn few_descriptors_are_divided() {
+        let shares = HostShares::new(160);
+        let one = take_all(&shares, 1, SharedPart::Connection);
+        assert_eq!(one.len(), 40);
+        let files = take_all(&shares, 1, SharedPart::File);
+        assert_eq!(files.iter().map(HeldShare::before).collect::<Vec<_>>(), (0..100).collect::<Vec<_>>());
+        // The last places are those of connections.
+        assert!(shares.take(address(2), SharedPart::File).is_none());
+        assert_eq!(take_all(&shares, 2, SharedPart::Connection).len(), 20);
+        // A host with few connections is served where there is hardly a descriptor.
+        let shares = HostShares::new(20);
+        assert_eq!(take_all(&shares, 1, SharedPart::Connection).len(), HOST_CONNECTIONS_MIN);
+    }
+
+    #[test]
+    fn handshakes_of_one_host_leave_room_for_others() {
+        let shares = HostShares::new(usize::MAX);
+        let one = take_all(&shares, 1, SharedPart::Handshake);
+        assert_eq!(one.len(), HANDSHAKES_PER_HOST_MAX);
+        assert!(shares.take(address(2), SharedPart::Handshake).is_some());
+        drop(one);
+        assert!(shares.take(address(1), SharedPart::Handshake).is_some());
+    }
+}
