@@ -185,7 +185,7 @@ pub(super) const SECTION: Section = Section {
         Directive::new(&["scalla.http"], UsageFrequency::Common, "{status|off}", status_pages)
             .default("off")
             .help("`status`: over HTTP, `/healthz` and `/readyz` report without a login whether the server runs, and \
-                   whether clients should be sent to it. Files with these names are then not reached by HTTP.")
+                   whether it is ending. Files with these names are then not reached by HTTP.")
             .example("status"),
     ],
 };
