@@ -642,6 +642,21 @@ def test_a_stopping_server_ends_requests():
         connection.close()
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_stopping_server_keeps_no_unfinished_upload(chunked):
+    with OurWebServer("scalla.drain 1\n") as server:
+        place_tree(server)
+        path = server.tree / "w/unfinished"
+        framing = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {10 * len(BIG)}"
+        head = f"PUT /w/{path.name} HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n".encode()
+        with socket.create_connection(("localhost", server.port), timeout=SECONDS) as connection:
+            connection.sendall(head + (f"{len(BIG):x}\r\n".encode() if chunked else b"") + BIG)
+            wait_until(lambda: path.exists() and path.stat().st_size > 0)
+            assert server.stop() == 0
+            assert not path.exists()
+        assert "1 HTTP connections were closed" in server.output()
+
+
 def test_clients_that_take_nothing_hold_little_memory(ours):
     before = ours.memory()
     stuck = []

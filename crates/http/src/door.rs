@@ -20,6 +20,9 @@ use vfs::FileSystem;
 /// Interval between checks whether a drain has ended.
 const DRAIN_LOOK: Duration = Duration::from_millis(10);
 
+/// Maximum time in which requests end after their connections were closed.
+const REMOVAL_TIME: Duration = Duration::from_secs(2);
+
 /// Maximum length of the name of a method.
 const METHOD_BYTES_MAX: usize = 16;
 
@@ -174,6 +177,11 @@ impl HttpDoor {
             }
             let left = count();
             ends.send_replace(ConnectionEnd::Now);
+            // Requests without a connection remove their unfinished files.
+            let until = Instant::now() + REMOVAL_TIME;
+            while count() > 0 && Instant::now() < until {
+                tokio::time::sleep(DRAIN_LOOK).await;
+            }
             left
         }
     }

@@ -354,8 +354,10 @@ impl RunningServer {
         let http = self.http.as_ref().map(|http| http.drain(limit));
         async move {
             let requests = async {
-                if let Some(http) = http {
-                    http.await;
+                if let Some(http) = http
+                    && let left @ 1.. = http.await
+                {
+                    tracing::warn!("{left} HTTP connections were closed before their requests had ended");
                 }
             };
             let (left, ()) = tokio::join!(xroot.drain(loops.handles(), limit), requests);
