@@ -685,8 +685,6 @@ def test_redirects_of_encrypted_requests_stay_encrypted(authority):
             assert found[0] == 302 and scheme + "://" in place and "x=1" in place, found
             assert ("k=own" in place) == (scheme == "https"), place
             if scheme == "https":
-                found = https(authority, cluster.man, "-L", "-H", "X-Auth: secret", str(area / "f"))
-                assert found == (200, SMALL), found
                 place = https(authority, cluster.man, "-H", "X-Auth: secret", "-w", "\n%{redirect_url}\n%{http_code}", str(area / "f"))[1].decode()
                 assert "k=secret" in place
             else:
