@@ -4,7 +4,7 @@
 //! a file, would let them choose which file this process overwrites. So no component of a path may be a
 //! link, and a file with several names is refused. All calls block.
 
-use base::LogicalPath;
+use base::{LogicalPath, stable_hash};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -13,6 +13,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+/// The file with the identifier of the start of the machine.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Mode of new directories and files.
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
@@ -219,6 +221,26 @@ impl PlainTree {
         Ok(PlainDirectory { entries: Dir::new(self.directory(path)?)? })
     }
 
+    /// Returns a number that another tree has not: one with another root, or with another file at this path. A copy of a
+    /// tree is another one.
+    ///
+    /// # Errors
+    /// Errors of the operating system.
+    pub fn identity(&self, path: &LogicalPath) -> io::Result<u64> {
+        let (directories, name) = split(path)?;
+        let file = fs::statat(self.walk(directories, false)?, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let root = fs::fstat(&self.root)?;
+        let words = [root.st_ino, file.st_ino, file.st_ctime as u64, file.st_ctime_nsec as u64];
+        Ok(stable_hash(words.map(u64::to_le_bytes).as_flattened()))
+    }
+
+    /// Returns a number that the machine has until it starts again; `None` if it is not known.
+    #[must_use]
+    pub fn boot() -> Option<u64> {
+        let id = std::fs::read(BOOT_ID).ok().filter(|id| !id.is_empty())?;
+        Some(stable_hash(&id))
+    }
+
     /// Returns the total and the used space of the file system of the root, in bytes.
     ///
     /// # Errors
@@ -383,6 +405,22 @@ mod tests {
 
     fn number<T>(result: io::Result<T>) -> Option<i32> {
         result.err().and_then(|error| error.raw_os_error())
+    }
+
+    #[test]
+    fn a_copy_of_a_tree_is_another_one() {
+        let (one, other) = (TestDirectory::new("tree-one"), TestDirectory::new("tree-other"));
+        let identity =
+            |root: &TestDirectory| PlainTree::open(root.path()).unwrap().identity(&path("/d/lock"));
+        assert_eq!(number(identity(&one)), Some(Errno::NOENT.raw_os_error()));
+        for root in [&one, &other] {
+            std::fs::create_dir(root.path().join("d")).unwrap();
+            std::fs::write(root.path().join("d/lock"), b"").unwrap();
+        }
+        let before = identity(&one).unwrap();
+        assert_ne!(before, identity(&other).unwrap());
+        std::fs::write(one.path().join("another"), b"").unwrap();
+        assert_eq!(before, identity(&one).unwrap());
     }
 
     #[test]
