@@ -1,7 +1,9 @@
 //! [`CacheTree`]: the files of a cache on disk, for tools. They read beside a server, and remove files only while no
 //! server uses the cache.
 
-use crate::store::{DEPTH_MAX, DecodedState, StoreContext, StoredState, add_pin, found, look, open_disk};
+use crate::store::{
+    DEPTH_MAX, DecodedState, StoreContext, StoredState, add_pin, found, look, open_disk, resume_index,
+};
 use crate::{
     CacheDirectory, CacheDisk, CacheDiskFile, CacheKey, CachePin, CachePinFailure, CacheStartError,
     StoreError,
@@ -10,7 +12,7 @@ use base::{LogicalPath, errno_text};
 use digest::{Algorithm, RunningChecksum};
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Maximum number of bytes that are read at once.
 const PIECE_BYTES: u64 = 256 * 1024;
@@ -20,6 +22,8 @@ const TRIES: usize = 3;
 /// The files of a cache.
 pub struct CacheTree {
     context: StoreContext,
+    /// The journal of removals was begun, as far as that is possible.
+    journal: OnceLock<bool>,
 }
 
 /// Keeps servers from using a cache until it is dropped.
@@ -60,7 +64,7 @@ impl CacheTree {
 
     pub(crate) fn new(disk: Arc<dyn CacheDisk>) -> Self {
         // No blocks are written.
-        Self { context: StoreContext::new(disk, 1) }
+        Self { context: StoreContext::new(disk, 1), journal: OnceLock::new() }
     }
 
     /// Locks the cache.
@@ -118,6 +122,8 @@ impl CacheTree {
     /// # Errors
     /// [`StoreError`] if something else is there, or for errors of the disk.
     pub fn remove(&self, key: &CacheKey, _lock: &CacheTreeLock) -> Result<bool, StoreError> {
+        // The next server finds the removals in the index.
+        self.journal.get_or_init(|| resume_index(&self.context).is_ok());
         let was_there = self.context.remove(key)?;
         if was_there {
             self.context.remove_empty_directories(key);
@@ -169,6 +175,7 @@ impl CacheTree {
     /// # Errors
     /// Errors of the operating system.
     pub fn sync(&self, _lock: &CacheTreeLock) -> io::Result<()> {
+        self.context.journal.flush();
         self.context.sync_removals()
     }
 

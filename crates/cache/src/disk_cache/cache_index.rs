@@ -3,13 +3,14 @@
 use super::clock::{CacheTime, FileUse};
 use super::directory_totals::DirectoryTotals;
 use crate::eviction::ParkedUnit;
+use crate::store::RecordedFile;
 use crate::{CacheKey, EvictionPolicy, S3FifoPolicy};
 use base::LogicalPath;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Number of files for which the policy keeps frequencies.
 const UNITS: usize = 1 << 16;
@@ -20,9 +21,13 @@ const PUT_BACK_AT_ONCE: usize = 256;
 /// The files on disk.
 pub(super) struct CacheIndex(Mutex<IndexState>);
 
+/// The files by their names.
+type IndexFiles = BTreeMap<Arc<CacheKey>, IndexEntry>;
+
 struct IndexState {
-    files: BTreeMap<CacheKey, IndexEntry>,
-    keys: HashMap<u64, CacheKey>,
+    files: IndexFiles,
+    /// The names by the numbers. Both share the name, because there is one for each file.
+    keys: HashMap<u64, Arc<CacheKey>>,
     /// The units are whole files. Their numbers are hashes of their names, so a file that comes back is known.
     policy: S3FifoPolicy<u64>,
     bytes: u64,
@@ -36,6 +41,8 @@ struct IndexEntry {
     number: u64,
     bytes: u64,
     used: FileUse,
+    /// It is what an earlier process has recorded. The disk may be different.
+    is_recorded: bool,
 }
 
 /// A file of the index.
@@ -44,6 +51,26 @@ pub(super) struct IndexedFile {
     pub(super) key: CacheKey,
     pub(super) bytes: u64,
     pub(super) used: FileUse,
+}
+
+/// The difference between a file on disk and what was known about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum FileDifference {
+    /// There is none, or the file was used or removed meanwhile.
+    AsKnown,
+    /// It was not known, or with another size, and is known now.
+    Corrected,
+    /// It is not known.
+    Unknown,
+}
+
+/// The place of a recorded file in the order of removals.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RecordedPlace {
+    /// The last use in seconds, and the rank in the last eight bits.
+    used: u64,
+    number: u64,
+    bytes: u64,
 }
 
 /// Files that cannot be removed now.
@@ -142,12 +169,100 @@ impl CacheIndex {
         self.lock().removed.is_some()
     }
 
-    /// Adds a file that was found on disk, unless it is known or was removed during the search.
-    pub(super) fn found(&self, key: &CacheKey, bytes: u64, used: FileUse) {
+    /// Takes a file that was found on disk. Corrects what an earlier process has recorded about it. During the search, a
+    /// file that is not known is added, unless it was removed meanwhile. Returns the difference to what was known.
+    pub(super) fn found(&self, key: &CacheKey, bytes: u64, used: FileUse) -> FileDifference {
         let mut state = self.lock();
-        if !state.removed.as_ref().is_some_and(|removed| removed.contains(key)) {
-            state.add(key, bytes, used);
+        match state.files.get(key) {
+            Some(entry) if entry.is_recorded => {
+                let found =
+                    if entry.bytes == bytes { FileDifference::AsKnown } else { FileDifference::Corrected };
+                state.set(key, bytes, used);
+                found
+            }
+            Some(_) => FileDifference::AsKnown,
+            None => match &state.removed {
+                Some(removed) if removed.contains(key) => FileDifference::AsKnown,
+                Some(_) => {
+                    state.set(key, bytes, used);
+                    FileDifference::Corrected
+                }
+                None => FileDifference::Unknown,
+            },
         }
+    }
+
+    /// Adds files that an earlier process has recorded, unless they are known or were removed since the start. They get
+    /// into the order of removals by [`CacheIndex::put_recorded`]. Returns what that needs.
+    pub(super) fn load(&self, files: Vec<RecordedFile>, now: CacheTime) -> Vec<RecordedPlace> {
+        let mut state = self.lock();
+        let mut order = Vec::with_capacity(files.len());
+        for RecordedFile { key, bytes, used, rank } in files {
+            let was_removed = state.removed.as_ref().is_some_and(|removed| removed.contains(&key));
+            if was_removed || state.files.contains_key(&key) {
+                continue;
+            }
+            let number = state.number(&key);
+            state.bytes = state.bytes.saturating_add(bytes);
+            state.totals.change(&key, 0, bytes);
+            let key = Arc::new(key);
+            state.keys.insert(number, key.clone());
+            let used = FileUse::recorded(used, now);
+            // The order of uses before 1970 does not matter.
+            let second = u64::try_from(used.time_of_day).unwrap_or(0);
+            order.push(RecordedPlace { used: second << 8 | u64::from(rank), number, bytes });
+            state.files.insert(key, IndexEntry { number, bytes, used, is_recorded: true });
+        }
+        order
+    }
+
+    /// Puts files of [`CacheIndex::load`] into the order of removals, in this order.
+    pub(super) fn put_recorded(&self, order: &[RecordedPlace]) {
+        let mut state = self.lock();
+        for place in order {
+            // A file that was used meanwhile is there with its size.
+            if state.keys.contains_key(&place.number) {
+                state.policy.put_back(&ParkedUnit::of_rank(place.number, place.used as u8), place.bytes);
+            }
+        }
+    }
+
+    /// Removes a file that is not on disk, if it is known only because an earlier process has recorded it. Returns whether
+    /// it was.
+    pub(super) fn forget_recorded(&self, key: &CacheKey) -> bool {
+        let mut state = self.lock();
+        state.files.get(key).is_some_and(|entry| entry.is_recorded)
+            && state.remove(key, |policy, number| policy.remove(number)).is_some()
+    }
+
+    /// Returns the next files after one of them that the disk has not confirmed yet, of the next `most` files, and the
+    /// last one of these.
+    pub(super) fn unconfirmed(
+        &self,
+        after: Option<&CacheKey>,
+        most: usize,
+    ) -> (Vec<CacheKey>, Option<CacheKey>) {
+        let state = self.lock();
+        let (mut found, mut last) = (Vec::new(), None);
+        for (key, entry) in below(&state.files, &LogicalPath::root(), after).take(most) {
+            if entry.is_recorded {
+                found.push(key.clone());
+            }
+            last = Some(key);
+        }
+        (found, last.cloned())
+    }
+
+    /// Returns the next files after one of them as they are recorded for the next process.
+    pub(super) fn to_record(&self, after: Option<&CacheKey>, most: usize) -> Vec<RecordedFile> {
+        let state = self.lock();
+        let file = |(key, entry): (&CacheKey, &IndexEntry)| RecordedFile {
+            key: key.clone(),
+            bytes: entry.bytes,
+            used: entry.used.time_of_day,
+            rank: state.policy.rank(entry.number),
+        };
+        below(&state.files, &LogicalPath::root(), after).take(most).map(file).collect()
     }
 
     /// Adds a file that could not be removed, unless it is known. It is one of the first to be removed. If its size is
@@ -202,9 +317,9 @@ impl CacheIndex {
     pub(super) fn next_to_remove(&self) -> Option<(CacheKey, u64)> {
         let mut state = self.lock();
         let number = state.policy.victim()?;
-        let key = state.keys.get(&number)?.clone();
-        let bytes = state.files.get(&key)?.bytes;
-        Some((key, bytes))
+        let key = state.keys.get(&number)?;
+        let bytes = state.files.get(key)?.bytes;
+        Some((CacheKey::clone(key), bytes))
     }
 
     /// Passes over a file that cannot be removed now.
@@ -249,7 +364,7 @@ fn note_visit() {
 
 /// Returns the files at and below a path, in order. With `after`, only those that follow it. No others are looked at.
 fn below<'a>(
-    files: &'a BTreeMap<CacheKey, IndexEntry>,
+    files: &'a IndexFiles,
     path: &LogicalPath,
     after: Option<&CacheKey>,
 ) -> impl Iterator<Item = (&'a CacheKey, &'a IndexEntry)> + use<'a> {
@@ -265,7 +380,7 @@ fn below<'a>(
         has_files.then_some((first, end))
     });
     let others = bounds.into_iter().flat_map(|bounds| files.range::<CacheKey, _>(bounds));
-    own.into_iter().chain(others).inspect(|_| note_visit())
+    own.into_iter().chain(others).map(|(key, entry)| (&**key, entry)).inspect(|_| note_visit())
 }
 
 impl IndexState {
@@ -284,13 +399,21 @@ impl IndexState {
     /// Sets the size and the last use of a file.
     fn set(&mut self, key: &CacheKey, bytes: u64, used: FileUse) {
         if let Some(entry) = self.files.get_mut(key) {
+            let was_recorded = std::mem::take(&mut entry.is_recorded);
             entry.used = used;
-            return self.resize(key, bytes);
+            let number = entry.number;
+            self.resize(key, bytes);
+            if was_recorded {
+                // Recorded files get into the order with their recorded sizes, and this one may not be there yet.
+                self.policy.insert(number, bytes);
+            }
+            return;
         }
         let number = self.number(key);
-        self.files.insert(key.clone(), IndexEntry { number, bytes, used });
+        let name = Arc::new(key.clone());
+        self.files.insert(name.clone(), IndexEntry { number, bytes, used, is_recorded: false });
         self.totals.change(key, 0, bytes);
-        self.keys.insert(number, key.clone());
+        self.keys.insert(number, name);
         self.policy.insert(number, bytes);
         self.bytes = self.bytes.saturating_add(bytes);
     }
@@ -329,200 +452,4 @@ impl IndexState {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOW: CacheTime = CacheTime { time_of_day: 100, uptime: 0 };
-
-    fn used(time_of_day: i64) -> FileUse {
-        FileUse::recorded(time_of_day, NOW)
-    }
-
-    fn key(text: &str) -> CacheKey {
-        CacheKey::new(&LogicalPath::parse(text.as_bytes()).unwrap()).unwrap()
-    }
-
-    #[test]
-    fn the_sum_is_that_of_the_files() {
-        let index = CacheIndex::new(1000);
-        index.opened(&key("/a"), 10, used(50));
-        index.found(&key("/a"), 500, used(60));
-        index.found(&key("/b"), 7, used(60));
-        let (current, retired) = (AtomicBool::new(false), AtomicBool::new(true));
-        index.grow(&key("/a"), 5, &current);
-        index.grow(&key("/a"), 500, &retired);
-        index.grow(&key("/missing"), 5, &current);
-        assert_eq!((index.bytes(), index.len()), (22, 2));
-        index.closed(&key("/a"), 3, used(70));
-        index.remove(&key("/b"));
-        index.remove(&key("/b"));
-        assert_eq!((index.bytes(), index.len()), (3, 1));
-    }
-
-    #[test]
-    fn a_file_that_was_removed_during_the_search_is_not_found() {
-        let index = CacheIndex::new(1000);
-        index.set_searching(true);
-        index.opened(&key("/a"), 10, used(50));
-        index.evict(&key("/a"));
-        index.remove(&key("/b"));
-        ["/a", "/b", "/c"].into_iter().for_each(|text| index.found(&key(text), 7, used(60)));
-        assert_eq!(index.bytes(), 7);
-        index.put_again(&key("/a"), Some(10), NOW);
-        index.put_again(&key("/c"), Some(10), NOW);
-        assert_eq!(index.bytes(), 17);
-        index.set_searching(false);
-        index.remove(&key("/c"));
-        index.found(&key("/c"), 3, used(60));
-        assert_eq!((index.bytes(), index.len()), (13, 2));
-    }
-
-    #[test]
-    fn each_file_is_next_at_some_time() {
-        let index = CacheIndex::new(1000);
-        (0..50).for_each(|number| index.opened(&key(&format!("/{number}")), 10, used(50)));
-        let (mut seen, mut parked) = (std::collections::HashSet::new(), ParkedFiles::default());
-        while let Some((next, bytes)) = index.next_to_remove() {
-            assert_eq!((bytes, index.next_to_remove()), (10, Some((next.clone(), 10))));
-            assert!(seen.insert(next.clone()));
-            match seen.len() % 3 {
-                0 => index.evict(&next),
-                1 => assert_eq!(index.remove(&next), Some(10)),
-                _ => index.park(&next, &mut parked),
-            }
-        }
-        assert_eq!((seen.len(), index.bytes()), (50, 170));
-        // Files that were passed over can grow and go meanwhile.
-        index.remove(&key("/1"));
-        index.grow(&key("/4"), 5, &AtomicBool::new(false));
-        index.put_back(parked);
-        let left: u64 = std::iter::from_fn(|| {
-            let (next, bytes) = index.next_to_remove()?;
-            index.evict(&next);
-            Some(bytes)
-        })
-        .sum();
-        assert_eq!((left, index.bytes(), index.len()), (165, 0, 0));
-    }
-
-    #[test]
-    fn a_file_that_is_passed_over_can_be_removed() {
-        let (index, mut parked) = (CacheIndex::new(1000), ParkedFiles::default());
-        for (text, bytes) in [("/a", 10), ("/b", 20), ("/c", 40)] {
-            index.opened(&key(text), bytes, used(50));
-            index.park(&key(text), &mut parked);
-        }
-        assert_eq!(index.evict_unused(&key("/a"), used(50)), Some(10));
-        assert_eq!(index.remove(&key("/b")), Some(20));
-        assert_eq!((index.bytes(), index.len()), (40, 1));
-        index.put_back(parked);
-        assert_eq!(index.next_to_remove(), Some((key("/c"), 40)));
-        index.evict(&key("/c"));
-        assert_eq!((index.next_to_remove(), index.bytes()), (None, 0));
-    }
-
-    #[test]
-    fn a_file_that_could_not_be_removed_during_the_search_is_found() {
-        let index = CacheIndex::new(1000);
-        index.set_searching(true);
-        assert_eq!(index.remove(&key("/unknown")), None);
-        index.put_again(&key("/unknown"), None, NOW);
-        assert_eq!(index.len(), 0, "its size is not known");
-        index.found(&key("/unknown"), 7, used(60));
-        index.found(&key("/known"), 5, used(60));
-        let bytes = index.remove(&key("/known"));
-        index.put_again(&key("/known"), bytes, NOW);
-        assert_eq!((index.bytes(), index.len()), (12, 2));
-    }
-
-    #[test]
-    fn files_below_a_directory_are_found() {
-        let index = CacheIndex::new(1000);
-        ["/a", "/a-b", "/a/x", "/a/y/z", "/ab", "/b"]
-            .into_iter()
-            .for_each(|text| index.found(&key(text), 1, used(60)));
-        let within = |text: &str, after: &str, most| {
-            let after = (!after.is_empty()).then(|| key(after));
-            let found = index.within(&LogicalPath::parse(text.as_bytes()).unwrap(), after.as_ref(), most);
-            found.iter().map(|key| key.data().text().into_owned()).collect::<Vec<_>>()
-        };
-        assert_eq!(within("/a", "", 9), ["/a", "/a/x", "/a/y/z"]);
-        assert_eq!(within("/a", "", 2), ["/a", "/a/x"]);
-        assert_eq!(within("/a", "/a/x", 2), ["/a/y/z"]);
-        assert_eq!(within("/a", "/a/y/z", 2), [""; 0]);
-        assert_eq!(within("/c", "", 9), [""; 0]);
-        assert_eq!(within("/", "", 9).len(), 6);
-        assert_eq!(within("/", "/a/x", 9), ["/a/y/z", "/ab", "/b"]);
-    }
-
-    /// Names that begin with the same bytes are not below a path, and nobody waits for a look at them.
-    #[test]
-    fn only_files_below_a_path_are_looked_at() {
-        let index = CacheIndex::new(1000);
-        let names = [
-            "/a", "/a!", "/a-b", "/a.b/c", "/a/\u{1}", "/a/x", "/a/x/y", "/a/x-y", "/a/~", "/a0", "/a0/x",
-            "/b",
-        ];
-        names.into_iter().for_each(|text| index.found(&key(text), 1, used(60)));
-        for number in 0..2000 {
-            index.found(&key(&format!("/run{number}/f")), 1, used(60));
-            index.found(&key(&format!("/run-{number}")), 1, used(60));
-        }
-        let path = |text: &str| LogicalPath::parse(text.as_bytes()).unwrap();
-        let looked_at = |text: &str, after: Option<&str>| {
-            let before = VISITED.get();
-            let found = index.within(&path(text), after.map(key).as_ref(), usize::MAX);
-            (found.len(), VISITED.get() - before)
-        };
-        assert_eq!(looked_at("/run", None), (0, 0));
-        assert_eq!(looked_at("/run1", None), (1, 1));
-        assert_eq!(looked_at("/run1", Some("/run1/f")), (0, 0));
-        assert_eq!(looked_at("/a", None), (6, 6));
-        assert_eq!(looked_at("/a/x", Some("/a/x")), (1, 1));
-        assert_eq!(looked_at("/a", Some("/a!")), (5, 5));
-        assert_eq!(looked_at("/a", Some("/b")), (0, 0));
-        assert_eq!(looked_at("/missing", None), (0, 0));
-        assert_eq!(looked_at(&format!("/{}", "x".repeat(base::PATH_BYTES_MAX - 1)), None), (0, 0));
-        // A comparison with all names, from each position.
-        let all = index.within(&path("/"), None, usize::MAX);
-        for directory in all.iter().map(|key| key.data().clone()).chain([path("/"), path("/run")]).take(20) {
-            for after in [None].into_iter().chain(all.iter().take(20).map(Some)) {
-                let is_found = |key: &&CacheKey| {
-                    key.data().is_within(&directory) && after.is_none_or(|after| after < *key)
-                };
-                let expected: Vec<CacheKey> = all.iter().filter(is_found).cloned().collect();
-                assert_eq!(index.within(&directory, after, usize::MAX), expected, "{directory:?} {after:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn bytes_of_directories_are_counted() {
-        let index = CacheIndex::new(1000);
-        let path = |text: &str| LogicalPath::parse(text.as_bytes()).unwrap();
-        ["/a", "/a-b", "/a/x", "/a/y/z", "/b"]
-            .into_iter()
-            .for_each(|text| index.found(&key(text), 5, used(60)));
-        ["/", "/a", "/a/y", "/a", "/none"].into_iter().for_each(|text| index.count_below(&path(text)));
-        let totals = || ["/", "/a", "/a/y", "/none"].map(|text| index.bytes_below(&path(text)));
-        assert_eq!(totals(), [25, 15, 5, 0]);
-        index.end_count_below(&path("/a"));
-        assert_eq!(totals(), [25, 15, 5, 0], "it was counted twice");
-        index.opened(&key("/a/y/z"), 8, used(70));
-        index.grow(&key("/a/y/z"), 2, &AtomicBool::new(false));
-        index.opened(&key("/none/f"), 1, used(70));
-        index.evict(&key("/a/x"));
-        index.remove(&key("/b"));
-        assert_eq!(totals(), [21, 15, 10, 1]);
-        assert_eq!(index.bytes(), 21);
-        index.put_again(&key("/a/x"), Some(5), NOW);
-        let pages = [None, Some(key("/a")), Some(key("/a/x"))];
-        let names = pages.map(|after| {
-            let page = index.page(&path("/a"), after.as_ref(), 2);
-            page.iter()
-                .map(|file| format!("{} {}", file.key.data().text(), file.used.time_of_day))
-                .collect::<Vec<_>>()
-        });
-        assert_eq!(names, [vec!["/a 60", "/a/x 0"], vec!["/a/x 0", "/a/y/z 70"], vec!["/a/y/z 70"]]);
-    }
-}
+mod tests;

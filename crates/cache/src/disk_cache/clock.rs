@@ -59,21 +59,23 @@ pub(super) struct CacheTime {
 pub(super) struct FileUse {
     /// Seconds since the epoch. It is later than now if the clock is or was wrong.
     pub(super) time_of_day: i64,
-    /// The uptime of the use, or of the moment at which this process has found the file.
-    noticed: i64,
+    /// The uptime of the use, or of the moment at which this process has found the file. It is small, because there is
+    /// one for each file.
+    noticed: u32,
     /// This process has used the file.
     is_ours: bool,
 }
 
 impl FileUse {
     /// Returns a use by this process.
-    pub(super) const fn by_us(now: CacheTime) -> Self {
-        Self { time_of_day: now.time_of_day, noticed: now.uptime, is_ours: true }
+    pub(super) fn by_us(now: CacheTime) -> Self {
+        Self { is_ours: true, ..Self::recorded(now.time_of_day, now) }
     }
 
     /// Returns the recorded use of a file that this process has found.
-    pub(super) const fn recorded(time_of_day: i64, now: CacheTime) -> Self {
-        Self { time_of_day, noticed: now.uptime, is_ours: false }
+    pub(super) fn recorded(time_of_day: i64, now: CacheTime) -> Self {
+        let noticed = u32::try_from(now.uptime).unwrap_or(u32::MAX);
+        Self { time_of_day, noticed, is_ours: false }
     }
 
     /// Returns the use that a later look at the record has found.
@@ -82,15 +84,15 @@ impl FileUse {
     }
 
     /// Returns the number of seconds since the use, as far as it is known.
-    pub(super) const fn age(self, now: CacheTime) -> i64 {
-        let noticed = now.uptime.saturating_sub(self.noticed);
+    pub(super) fn age(self, now: CacheTime) -> i64 {
+        let noticed = self.unused(now);
         let recorded = now.time_of_day.saturating_sub(self.time_of_day);
         if self.is_ours || recorded < 0 { noticed } else { recorded }
     }
 
     /// Returns the number of seconds in which the file was not used, whatever the time of day is.
-    pub(super) const fn unused(self, now: CacheTime) -> i64 {
-        now.uptime.saturating_sub(self.noticed)
+    pub(super) fn unused(self, now: CacheTime) -> i64 {
+        now.uptime.saturating_sub(i64::from(self.noticed))
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `counters` | [`DiskCacheStatus`]: the state of the cache and its counters |
 //! | `directory_totals` | `DirectoryTotals`: the stored bytes of some directories |
 //! | `fetch_memory` | `FetchMemory`: the limit of the memory of fetches |
+//! | `index_recorder` | `IndexRecorder`: the index is recorded for the next process |
 //! | `origin` | [`CacheOrigin`]: the source of a cached file |
 //! | `pins` | files that stay because an administrator has pinned them |
 //! | `reader` | [`CacheReader`]: a reader of a cached file |
@@ -32,6 +33,7 @@ mod clock;
 mod counters;
 mod directory_totals;
 mod fetch_memory;
+mod index_recorder;
 mod origin;
 mod pins;
 mod reader;
@@ -64,6 +66,7 @@ use cache_index::CacheIndex;
 use cached_file::CachedFile;
 use changes::ChangeTable;
 use fetch_memory::FetchMemory;
+use index_recorder::IndexRecorder;
 use shared::CacheShared;
 use std::io;
 use std::sync::Arc;
@@ -110,6 +113,7 @@ pub struct DiskCache<O: CacheOrigin> {
     limits: CacheLimits,
     cold: Option<ColdFiles>,
     quotas: Vec<DirectoryQuota>,
+    recorder: IndexRecorder,
     /// Locks the disk for this process.
     _lock: Arc<dyn CacheDiskFile>,
 }
@@ -144,6 +148,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             (settings.prefetch_bytes, settings.patience),
             clock,
         ));
+        let (recorder, recorded) = IndexRecorder::new(&shared.context);
         shared.take_pins(load_pins(&shared.context)?);
         shared.set_room(settings.limits.room(usage, 0));
         shared.total.store(usage.0, Ordering::Relaxed);
@@ -154,12 +159,13 @@ impl<O: CacheOrigin> DiskCache<O> {
             limits: settings.limits,
             cold: settings.cold,
             quotas: settings.quotas.clone(),
+            recorder,
             _lock: lock,
         });
         cache.quotas.iter().for_each(|quota| cache.shared.index.count_below(&quota.directory));
         cache.start_removal();
         AgedRemoval(&cache).start();
-        cache.start_scan();
+        cache.start_scan(recorded);
         Ok(cache)
     }
 

@@ -58,6 +58,11 @@ impl<O: CacheOrigin> CacheTable<O> {
         self.lock().contains_key(key)
     }
 
+    /// Returns the names of all files that are open, or being opened, changed or removed.
+    pub(super) fn keys(&self) -> Vec<CacheKey> {
+        self.lock().keys().cloned().collect()
+    }
+
     /// Returns the number of slots.
     pub(super) fn len(&self) -> usize {
         self.lock().len()

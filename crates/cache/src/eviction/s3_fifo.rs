@@ -39,6 +39,17 @@ pub(crate) struct ParkedUnit<K> {
     queue: QueueKind,
 }
 
+/// The bit of a rank that tells a unit of the main queue. The others are its hits.
+const MAIN_RANK: u8 = 4;
+
+impl<K> ParkedUnit<K> {
+    /// Creates a unit of a rank that [`S3FifoPolicy::rank`] has returned.
+    pub(crate) fn of_rank(key: K, rank: u8) -> Self {
+        let queue = if rank & MAIN_RANK == 0 { QueueKind::Small } else { QueueKind::Main };
+        Self { key, hits: rank & HITS_MAX, queue }
+    }
+}
+
 /// The queues of the policy.
 #[derive(Default)]
 struct PolicyQueues {
@@ -138,6 +149,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> S3FifoPolicy<K, S> {
             }
             self.queues.of(parked.queue).push(&mut self.arena, position);
         }
+    }
+
+    /// Returns the queue and the hits of a unit in one number; 0 if it is not in the order.
+    pub(crate) fn rank(&self, key: K) -> u8 {
+        let unit = self.arena.position(key).and_then(|position| self.arena.get(position));
+        unit.map_or(0, |unit| unit.hits | if unit.queue == QueueKind::Main { MAIN_RANK } else { 0 })
     }
 
     fn small_max(&self) -> u64 {

@@ -369,12 +369,13 @@ impl BlockStore {
             }
             (state.writes, !state.unclaimed.is_empty())
         };
+        self.context.journal.started(&self.key);
         if has_blocks && let Err(error) = self.data().and_then(|data| data.sync()) {
             // The kernel may have dropped what it could not write, and a later sync would not report it.
             self.state().unclaimed.retain(|_, number| *number > last);
             return Err(error);
         }
-        let (content, has_accesses, dropped, claimed) = {
+        let (content, has_accesses, dropped, (claimed, used)) = {
             let mut state = self.state();
             let synced: Vec<u64> = state
                 .unclaimed
@@ -393,7 +394,8 @@ impl BlockStore {
             }
             state.has_new_claims = false;
             let has_accesses = std::mem::take(&mut state.has_new_accesses);
-            (state.stored.encode(), has_accesses, state.dropped.clone(), state.stored.stored_bytes())
+            let claimed = (state.stored.stored_bytes(), state.stored.last_use());
+            (state.stored.encode(), has_accesses, state.dropped.clone(), claimed)
         };
         let replaced = self.context.replace_state(&self.key, &content, self.version.size);
         let mut state = self.state();
@@ -403,6 +405,7 @@ impl BlockStore {
                     claiming.recorded = now;
                 }
                 state.claimed = claimed;
+                self.context.journal.stored(&self.key, claimed, used);
                 state.dropped.retain(|block| !dropped.contains(block));
             }
             Err(_) => state.has_new_claims = true,

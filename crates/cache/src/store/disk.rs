@@ -30,6 +30,10 @@ pub trait CacheDisk: Send + Sync {
     fn list(&self, path: &LogicalPath) -> io::Result<CacheDiskEntries>;
     /// Returns the total and the used space of the file system, in bytes.
     fn usage(&self) -> io::Result<(u64, u64)>;
+    /// Returns a number that another disk has not. The file at this path is one that stays.
+    fn identity(&self, path: &LogicalPath) -> io::Result<u64>;
+    /// Returns a number that the machine has until it starts again; `None` if it is not known.
+    fn boot(&self) -> Option<u64>;
 }
 
 /// An open file of a [`CacheDisk`].
@@ -93,6 +97,14 @@ impl CacheDisk for PlainTree {
 
     fn usage(&self) -> io::Result<(u64, u64)> {
         Self::usage(self)
+    }
+
+    fn identity(&self, path: &LogicalPath) -> io::Result<u64> {
+        Self::identity(self, path)
+    }
+
+    fn boot(&self) -> Option<u64> {
+        Self::boot()
     }
 }
 

@@ -11,6 +11,9 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use storage::{PlainKind, PlainStatus};
 
+/// The files of the recorded index.
+const INDEX_DIRECTORY: &[u8] = b"/.scalla-cache/index";
+
 /// The unit in which unsynced data survives a power cut.
 const SECTOR: usize = 512;
 
@@ -20,6 +23,8 @@ struct Inode {
     durable: Vec<u8>,
     attributes: BTreeSet<String>,
     is_sparse: bool,
+    /// It is a file of the recorded index.
+    is_index: bool,
 }
 
 #[derive(Clone, Default)]
@@ -35,8 +40,8 @@ struct State {
     closers: BTreeSet<String>,
     calls: u64,
     stop_after: Option<u64>,
-    /// The next calls of this kind that fail, and the error.
-    faults: Vec<(&'static str, i32)>,
+    /// Calls of this kind that fail, after a number of them, and the error.
+    faults: Vec<(&'static str, u64, i32)>,
     room: Option<u64>,
     has_no_attributes: bool,
     opened: u64,
@@ -44,6 +49,12 @@ struct State {
     always: Vec<(&'static str, i32)>,
     /// The number of calls of each kind.
     counts: BTreeMap<&'static str, u64>,
+    /// Calls for files of the recorded index neither fail nor count.
+    is_index_quiet: bool,
+    /// The number of starts of the machine.
+    boots: u64,
+    /// What makes it another disk.
+    identity: u64,
 }
 
 impl State {
@@ -74,10 +85,19 @@ struct MemoryFile {
     inode: usize,
 }
 
+impl MemoryFile {
+    fn call(&self, name: &'static str) -> io::Result<MutexGuard<'_, State>> {
+        self.disk.call_for(name, |state| state.inodes[self.inode].is_index)
+    }
+}
+
 impl Drop for MemoryFile {
     fn drop(&mut self) {
         let thread = std::thread::current();
         let mut state = self.disk.lock();
+        if state.inodes[self.inode].is_index {
+            return;
+        }
         state.opened -= 1;
         state.closers.insert(thread.name().unwrap_or_default().to_owned());
     }
@@ -89,17 +109,37 @@ impl MemoryDisk {
     }
 
     fn call(&self, name: &'static str) -> io::Result<MutexGuard<'_, State>> {
+        self.call_for(name, |_| false)
+    }
+
+    fn call_at(&self, name: &'static str, path: &LogicalPath) -> io::Result<MutexGuard<'_, State>> {
+        let is_index = path.as_bytes().starts_with(INDEX_DIRECTORY);
+        self.call_for(name, |_| is_index)
+    }
+
+    fn call_for(
+        &self,
+        name: &'static str,
+        is_index: impl FnOnce(&State) -> bool,
+    ) -> io::Result<MutexGuard<'_, State>> {
         let mut state = self.lock();
         if state.stop_after.is_some_and(|most| state.calls >= most) {
             return Err(Errno::IO.into());
+        }
+        if state.is_index_quiet && is_index(&state) {
+            return Ok(state);
         }
         state.calls += 1;
         *state.counts.entry(name).or_default() += 1;
         if let Some((_, number)) = state.always.iter().find(|(call, _)| *call == name) {
             return Err(io::Error::from_raw_os_error(*number));
         }
-        if let Some(at) = state.faults.iter().position(|(call, _)| *call == name) {
-            let (_, number) = state.faults.remove(at);
+        if let Some(at) = state.faults.iter().position(|(call, ..)| *call == name) {
+            if let Some((_, left @ 1.., _)) = state.faults.get_mut(at) {
+                *left -= 1;
+                return Ok(state);
+            }
+            let (.., number) = state.faults.remove(at);
             return Err(io::Error::from_raw_os_error(number));
         }
         Ok(state)
@@ -119,7 +159,12 @@ impl MemoryDisk {
 
     /// Makes the next call of this kind fail.
     pub(crate) fn fail(&self, call: &'static str, error: Errno) {
-        self.lock().faults.push((call, error.raw_os_error()));
+        self.fail_later(call, 0, error);
+    }
+
+    /// Makes a call of this kind fail after this number of them.
+    pub(crate) fn fail_later(&self, call: &'static str, after: u64, error: Errno) {
+        self.lock().faults.push((call, after, error.raw_os_error()));
     }
 
     /// Makes all calls of this kind fail.
@@ -133,11 +178,13 @@ impl MemoryDisk {
         self.1.1.notify_all();
     }
 
-    /// Ends all failures.
-    pub(crate) fn clear_faults(&self) {
+    /// Ends all failures. Returns whether all single ones have happened.
+    pub(crate) fn clear_faults(&self) -> bool {
         let mut state = self.lock();
+        let have_happened = state.faults.is_empty();
         state.faults.clear();
         state.always.clear();
+        have_happened
     }
 
     /// Returns the number of calls of a kind.
@@ -151,6 +198,21 @@ impl MemoryDisk {
         let mut state = self.lock();
         let inode = state.names[path];
         state.inodes[inode].is_sparse = true;
+    }
+
+    /// Removes the recorded index.
+    pub(crate) fn forget_index(&self) {
+        self.lock().names.retain(|name, _| !name.as_bytes().starts_with(INDEX_DIRECTORY));
+    }
+
+    /// Sets whether calls for files of the recorded index neither fail nor count.
+    pub(crate) fn set_index_quiet(&self, is_quiet: bool) {
+        self.lock().is_index_quiet = is_quiet;
+    }
+
+    /// Makes it another disk with the same files.
+    pub(crate) fn become_another(&self) {
+        self.lock().identity += 1;
     }
 
     /// Limits the bytes that can still be written.
@@ -170,7 +232,9 @@ impl MemoryDisk {
     /// Puts a file there, as another program would.
     pub(crate) fn put(&self, path: &LogicalPath, content: &[u8]) {
         let mut state = self.lock();
-        let inode = Inode { content: content.to_vec(), durable: content.to_vec(), ..Inode::default() };
+        let is_index = path.as_bytes().starts_with(INDEX_DIRECTORY);
+        let (content, durable) = (content.to_vec(), content.to_vec());
+        let inode = Inode { content, durable, is_index, ..Inode::default() };
         state.inodes.push(inode);
         let number = state.inodes.len() - 1;
         state.names.insert(path.clone(), number);
@@ -255,19 +319,20 @@ impl MemoryDisk {
                 (inode.content, inode.durable) = (after.clone(), after);
             }
             (state.names, state.durable) = (names.clone(), names);
+            state.boots += 1;
         }
         survivor
     }
 
     fn file(&self, state: &mut State, inode: usize) -> Arc<dyn CacheDiskFile> {
-        state.opened += 1;
+        state.opened += u64::from(!state.inodes[inode].is_index);
         Arc::new(MemoryFile { disk: self.clone(), inode })
     }
 }
 
 impl CacheDisk for MemoryDisk {
     fn open(&self, path: &LogicalPath) -> io::Result<Arc<dyn CacheDiskFile>> {
-        let mut state = self.call("open")?;
+        let mut state = self.call_at("open", path)?;
         if state.links.contains(path) {
             return Err(Errno::LOOP.into());
         }
@@ -279,13 +344,14 @@ impl CacheDisk for MemoryDisk {
     }
 
     fn create(&self, path: &LogicalPath) -> io::Result<Arc<dyn CacheDiskFile>> {
-        let mut state = self.call("create")?;
+        let mut state = self.call_at("create", path)?;
         if state.names.contains_key(path) || state.directories.contains(path) {
             return Err(Errno::EXIST.into());
         }
         let above = std::iter::successors(path.parent(), LogicalPath::parent);
         state.directories.extend(above.filter(|directory| !directory.is_root()));
-        state.inodes.push(Inode::default());
+        let is_index = path.as_bytes().starts_with(INDEX_DIRECTORY);
+        state.inodes.push(Inode { is_index, ..Inode::default() });
         let inode = state.inodes.len() - 1;
         state.names.insert(path.clone(), inode);
         state.pending.push((path.clone(), Some(inode)));
@@ -293,7 +359,7 @@ impl CacheDisk for MemoryDisk {
     }
 
     fn rename(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<()> {
-        let mut state = self.call("rename")?;
+        let mut state = self.call_at("rename", to)?;
         let inode = state.names.remove(from).ok_or(Errno::NOENT)?;
         state.names.insert(to.clone(), inode);
         state.pending.push((from.clone(), None));
@@ -302,7 +368,7 @@ impl CacheDisk for MemoryDisk {
     }
 
     fn remove(&self, path: &LogicalPath) -> io::Result<()> {
-        let mut state = self.call("remove")?;
+        let mut state = self.call_at("remove", path)?;
         state.names.remove(path).ok_or(Errno::NOENT)?;
         state.pending.push((path.clone(), None));
         Ok(())
@@ -322,7 +388,7 @@ impl CacheDisk for MemoryDisk {
     }
 
     fn sync_directory(&self, path: &LogicalPath) -> io::Result<()> {
-        self.call("sync_directory")?.sync_names(|name| name.parent().as_ref() == Some(path));
+        self.call_at("sync_directory", path)?.sync_names(|name| name.parent().as_ref() == Some(path));
         Ok(())
     }
 
@@ -334,7 +400,7 @@ impl CacheDisk for MemoryDisk {
     }
 
     fn list(&self, path: &LogicalPath) -> io::Result<super::disk::CacheDiskEntries> {
-        let state = self.call("list")?;
+        let state = self.call_at("list", path)?;
         let prefix = path.without_slash();
         let mut entries = BTreeMap::new();
         for name in state.names.keys().filter(|name| name.is_within(&prefix)) {
@@ -356,13 +422,21 @@ impl CacheDisk for MemoryDisk {
         let used = state.names.values().map(|inode| state.inodes[*inode].content.len() as u64).sum();
         Ok((1 << 20, used))
     }
+
+    fn identity(&self, _: &LogicalPath) -> io::Result<u64> {
+        Ok(self.call("identity")?.identity)
+    }
+
+    fn boot(&self) -> Option<u64> {
+        Some(self.lock().boots)
+    }
 }
 
 impl CacheDiskFile for MemoryFile {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let HangingReads(hang, woken) = &*self.disk.1;
         drop(woken.wait_while(hang.lock().unwrap(), |hang| *hang).unwrap());
-        let state = self.disk.call("read")?;
+        let state = self.call("read")?;
         let content = &state.inodes[self.inode].content;
         let begin = (offset as usize).min(content.len());
         let count = into.len().min(content.len() - begin);
@@ -371,7 +445,7 @@ impl CacheDiskFile for MemoryFile {
     }
 
     fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {
-        let mut state = self.disk.call("write")?;
+        let mut state = self.call("write")?;
         let room = state.room.unwrap_or(u64::MAX).min(from.len() as u64) as usize;
         state.room = state.room.map(|left| left - room as u64);
         let content = &mut state.inodes[self.inode].content;
@@ -384,21 +458,21 @@ impl CacheDiskFile for MemoryFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut state = self.disk.call("sync")?;
+        let mut state = self.call("sync")?;
         let inode = &mut state.inodes[self.inode];
         inode.durable = inode.content.clone();
         Ok(())
     }
 
     fn status(&self) -> io::Result<PlainStatus> {
-        let state = self.disk.call("status")?;
+        let state = self.call("status")?;
         let inode = &state.inodes[self.inode];
         let size = inode.content.len() as u64;
         Ok(PlainStatus { size, allocated: if inode.is_sparse { 0 } else { size }, modified: 0 })
     }
 
     fn set_attribute(&self, name: &str, _: &[u8]) -> io::Result<()> {
-        let mut state = self.disk.call("attribute")?;
+        let mut state = self.call("attribute")?;
         if state.has_no_attributes {
             return Err(Errno::NOTSUP.into());
         }
@@ -407,7 +481,7 @@ impl CacheDiskFile for MemoryFile {
     }
 
     fn has_attribute(&self, name: &str) -> io::Result<bool> {
-        Ok(self.disk.call("attribute")?.inodes[self.inode].attributes.contains(name))
+        Ok(self.call("attribute")?.inodes[self.inode].attributes.contains(name))
     }
 
     fn try_lock(&self) -> io::Result<bool> {

@@ -7,6 +7,7 @@
 //! | `cache_key` | [`CacheKey`]: the name of a file in the cache |
 //! | `directory` | [`CacheDirectory`]: the contents of a directory of a cache |
 //! | `disk` | [`CacheDisk`]: the system calls that the cache makes |
+//! | `index` | [`IndexJournal`], [`RecordedIndex`]: which files are stored, for the next start |
 //! | `origin_version` | [`OriginVersion`]: a version of a file at its origin |
 //! | `pin_file` | [`CachePin`]: files that stay, and the file with all pins |
 //! | `state_file` | [`StoredState`]: the content of the file beside the data |
@@ -19,6 +20,7 @@ mod block_store;
 mod cache_key;
 mod directory;
 mod disk;
+mod index;
 mod origin_version;
 mod pin_file;
 mod state_file;
@@ -38,6 +40,7 @@ pub(crate) use cache_key::OWN_DIRECTORY;
 pub(crate) use directory::look;
 pub use directory::{CacheDirectory, CachedFileStatus};
 pub use disk::{CacheDisk, CacheDiskEntries, CacheDiskFile, open_disk};
+pub(crate) use index::{IndexJournal, RecordedFile, RecordedIndex, SnapshotWriter, resume as resume_index};
 pub use origin_version::{OriginVersion, VERSION_AGE_MIN};
 pub(crate) use pin_file::add as add_pin;
 pub use pin_file::{CACHE_PINS_MAX, CachePin};

@@ -2,7 +2,7 @@
 
 use super::cache_key::OWN_DIRECTORY;
 use super::state_file::{DecodedState, STATE_BYTES_MAX};
-use super::{CacheDisk, CacheDiskFile, CacheKey, StoreError, StoredState};
+use super::{CacheDisk, CacheDiskFile, CacheKey, IndexJournal, StoreError, StoredState};
 use base::{LogicalPath, Owner};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -29,6 +29,8 @@ pub(crate) struct StoreContext {
     closing: Option<Arc<Pool>>,
     next_name: AtomicU64,
     unsynced: Mutex<UnsyncedDirectories>,
+    /// Records all changes of files.
+    pub(crate) journal: IndexJournal,
 }
 
 /// Directories from which names were removed that may come back after a power cut, with the number of the last
@@ -43,7 +45,8 @@ struct UnsyncedDirectories {
 impl StoreContext {
     pub(crate) fn new(disk: Arc<dyn CacheDisk>, block_bytes: u64) -> Self {
         let (next_name, unsynced) = (AtomicU64::new(0), Mutex::default());
-        Self { disk, block_bytes, closing: None, next_name, unsynced }
+        let journal = IndexJournal::new(disk.clone());
+        Self { disk, block_bytes, closing: None, next_name, unsynced, journal }
     }
 
     /// Lets a pool close data files, because the last close of a removed file frees its space, which takes long.
@@ -68,7 +71,9 @@ impl StoreContext {
         if self.unsynced().directories.contains_key(&directory) {
             self.sync_names(&directory)?;
         }
-        self.disk.create(key.data())
+        self.journal.started(key);
+        // Nothing was changed by a failure, and clients choose the names.
+        self.disk.create(key.data()).inspect_err(|_| self.journal.removed(key))
     }
 
     /// Creates a temporary file. Those of earlier processes were removed at the start.
@@ -149,7 +154,11 @@ impl StoreContext {
             (Some(_), data) => (true, data.is_some()),
             (None, Some(data)) if is_unclaimed(&**data)? => (false, true),
             (None, Some(_)) => return Err(StoreError::Foreign),
-            (None, None) => return Ok(false),
+            (None, None) => {
+                // Another program may have removed it.
+                self.journal.removed(key);
+                return Ok(false);
+            }
         };
         self.unlink(key, has_data, has_state)?;
         Ok(true)
@@ -162,12 +171,14 @@ impl StoreContext {
 
     /// Removes the data before the state, because data alone cannot be identified after a crash.
     pub(super) fn unlink(&self, key: &CacheKey, has_data: bool, has_state: bool) -> io::Result<()> {
+        self.journal.started(key);
         if has_data {
             self.disk.remove(key.data())?;
         }
         if has_state {
             self.disk.remove(&key.state())?;
         }
+        self.journal.removed(key);
         self.note_removal(key.directory())
     }
 

@@ -98,13 +98,13 @@ async fn files_are_stored_while_a_directory_is_reduced_to_its_quota() {
     store_all(&world, &cache, &["/q/1", "/q/2", "/q/3"], 4).await;
     world.disk.set_hanging(true);
     // The oldest file has to go, and then the next one.
-    cache.shared.index.found(&super::key("/q/4"), 100, cache.shared.used_now());
+    cache.shared.index.closed(&super::key("/q/4"), 100, cache.shared.used_now());
     let quotas = tokio::spawn({
         let cache = cache.clone();
         async move { AgedRemoval(&cache).keep_quotas().await }
     });
     world.until(|| cache.files() == 3).await;
-    cache.shared.index.found(&super::key("/q/5"), 4 * BLOCK, cache.shared.used_now());
+    cache.shared.index.closed(&super::key("/q/5"), 4 * BLOCK, cache.shared.used_now());
     // The disk was full, and others have removed files.
     cache.shared.set_full(true);
     cache.shared.removal.notify_one();
@@ -308,7 +308,7 @@ async fn more_files_than_are_looked_at_together_are_cold() {
     let cache = world.start(settings());
     let used = |time_of_day| FileUse::recorded(time_of_day, cache.shared.clock.now());
     for number in 0..1100 {
-        cache.shared.index.found(&super::key(&format!("/{number}")), 1, used(i64::from(number % 2) * DAY));
+        cache.shared.index.closed(&super::key(&format!("/{number}")), 1, used(i64::from(number % 2) * DAY));
     }
     // They are not on disk, so they only leave the index.
     remove_cold(&cache, cache.shared.now() - 5).await;

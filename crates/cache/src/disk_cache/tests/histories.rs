@@ -56,6 +56,7 @@ async fn client(world: World, cache: TestCache, seed: u64) {
 async fn history(seed: u64) {
     let mut rng = SplitMix64::new(seed);
     let mut world = World::new();
+    world.disk.set_index_quiet(false);
     (0..FILES).for_each(|number| world.put(&format!("/d/{number}"), 1 + rng.draw() % (20 * BLOCK)));
     let mut settings = DiskCacheSettings { prefetch_bytes: rng.draw() % 3 * 4 * BLOCK, ..settings() };
     if rng.draw().is_multiple_of(2) {
@@ -67,6 +68,8 @@ async fn history(seed: u64) {
     world.fail_one_of(if rng.draw().is_multiple_of(2) { 20 } else { 0 });
     for round in 0..3 {
         let cache = world.start(settings.clone());
+        world.until(|| cache.status().is_known).await;
+        world.check_usage(&cache);
         let clients: Vec<_> = (0..4)
             .map(|number| {
                 tokio::spawn(client(world.clone(), cache.clone(), seed * 100 + round * 10 + number))
@@ -74,6 +77,11 @@ async fn history(seed: u64) {
             .collect();
         for client in clients {
             client.await.unwrap();
+        }
+        if rng.draw().is_multiple_of(3) {
+            // As after ten seconds, also while files are open.
+            let recording = cache.clone();
+            cache.shared.on_disk(move || recording.recorder.record(&recording)).await.unwrap().ok();
         }
         if rng.draw().is_multiple_of(2) {
             world.settle(&cache).await;

@@ -196,6 +196,7 @@ async fn all_pins_hold_until_the_disk_was_looked_through() {
     drop(cache);
     // Nothing but the search reads, and it hangs.
     let world = world.restarted(None);
+    world.disk.forget_index();
     world.disk.set_hanging(true);
     let cache = world.start(settings);
     let expires = cache.shared.now() + DAY;
