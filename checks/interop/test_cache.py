@@ -1,5 +1,6 @@
 """A proxy with a disk cache between real programs and origins, and its disk under a real cache and back."""
 
+import json
 import os
 import struct
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from codes import ErrorCode
 from origins import CONTENT, SIZE, Freezing, Mortal, Proxy
 from test_cache_print import SETTINGS
 from test_proxy import PYTHON
-from tools import data, run, wait_until, xrdcp, xrdfs
+from tools import data, run, scalla, wait_until, xrdcp, xrdfs
 
 CACHE = "pss.cachelib libXrdPfc.so\npfc.blocksize 64k\npfc.diskusage 0.98 0.99\n"
 OLD = 1_700_000_000
@@ -33,6 +34,11 @@ class Cache(Proxy):
         """Whether all of a file is cached, in the words of the real program."""
         state = self.tree / f"{name}.cinfo"
         return state.exists() and "state complete" in run([peers.real("xrdpfc_print"), state]).out
+
+
+def status(tree):
+    """The contents of a cache, and what its server knows."""
+    return json.loads(scalla("cache", "status", tree, "--json").ok().out)
 
 
 def place(server, name, content, modified=OLD):
@@ -252,6 +258,12 @@ def test_a_kill_while_files_are_stored_leaves_no_wrong_byte(tmp_path):
                     assert connection.read(handle, offset, 300_000) == content[offset:offset + 300_000]
             cache.kill()
             cache.start()
+            # The used space is known from the index, and the files that were written at the end were looked at.
+            wait_until(lambda: status(cache.tree)["server"]["is_known"], 30)
+            found = status(cache.tree)
+            assert (found["files"], found["stored_bytes"]) == (found["server"]["files"], found["server"]["bytes"])
+        log = cache.log.read_text()
+        assert "the index of the cache was loaded" in log and "the index of the cache is damaged" not in log
         for number in range(4):
             xrdcp("-f", cache.url(f"/{number}"), tmp_path / "f").ok()
             assert (tmp_path / "f").read_bytes() == content
