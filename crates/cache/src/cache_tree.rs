@@ -22,8 +22,8 @@ const TRIES: usize = 3;
 /// The files of a cache.
 pub struct CacheTree {
     context: StoreContext,
-    /// The journal of removals was begun, as far as that is possible.
-    journal: OnceLock<bool>,
+    /// The journal of removals was begun, if there is an index.
+    journal: OnceLock<()>,
 }
 
 /// Keeps servers from using a cache until it is dropped.
@@ -123,7 +123,10 @@ impl CacheTree {
     /// [`StoreError`] if something else is there, or for errors of the disk.
     pub fn remove(&self, key: &CacheKey, _lock: &CacheTreeLock) -> Result<bool, StoreError> {
         // The next server finds the removals in the index.
-        self.journal.get_or_init(|| resume_index(&self.context).is_ok());
+        if self.journal.get().is_none() {
+            resume_index(&self.context)?;
+            self.journal.set(()).ok();
+        }
         let was_there = self.context.remove(key)?;
         if was_there {
             self.context.remove_empty_directories(key);

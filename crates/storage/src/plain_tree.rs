@@ -6,7 +6,7 @@
 
 use base::{LogicalPath, stable_hash};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
@@ -15,6 +15,8 @@ use std::path::Path;
 
 /// The file with the identifier of the start of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// `STATX_MNT_ID_UNIQUE` (since Linux 6.8).
+const MOUNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 /// Mode of new directories and files.
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
@@ -234,11 +236,18 @@ impl PlainTree {
         Ok(stable_hash(words.map(u64::to_le_bytes).as_flattened()))
     }
 
-    /// Returns a number that the machine has until it starts again; `None` if it is not known.
+    /// Returns a number that the root has until the machine starts again, or its file system is mounted again; `None`
+    /// if that is not known. It is another one for a process with its own mounts.
     #[must_use]
-    pub fn boot() -> Option<u64> {
-        let id = std::fs::read(BOOT_ID).ok().filter(|id| !id.is_empty())?;
-        Some(stable_hash(&id))
+    pub fn mounted(&self) -> Option<u64> {
+        let mut words = std::fs::read(BOOT_ID).ok().filter(|id| !id.is_empty())?;
+        // Other numbers of mounts are used again.
+        let status = fs::statx(&self.root, "", AtFlags::EMPTY_PATH, MOUNT_ID_UNIQUE).ok()?;
+        if status.stx_mask & MOUNT_ID_UNIQUE.bits() == 0 {
+            return None;
+        }
+        words.extend(status.stx_mnt_id.to_le_bytes());
+        Some(stable_hash(&words))
     }
 
     /// Returns the total and the used space of the file system of the root, in bytes.
@@ -405,6 +414,16 @@ mod tests {
 
     fn number<T>(result: io::Result<T>) -> Option<i32> {
         result.err().and_then(|error| error.raw_os_error())
+    }
+
+    #[test]
+    fn a_mount_has_a_number_of_its_own() {
+        let root = TestDirectory::new("tree-mounted");
+        let of = |root: &Path| PlainTree::open(root).unwrap().mounted();
+        let here = of(root.path());
+        assert_eq!(here, of(root.path()));
+        // Each system has this mount. Without numbers of mounts, there is none.
+        assert!(here.is_none() || here != of(Path::new("/proc")));
     }
 
     #[test]

@@ -235,6 +235,25 @@ impl CacheIndex {
             && state.remove(key, |policy, number| policy.remove(number)).is_some()
     }
 
+    /// Removes all files that are known only because an earlier process has recorded them.
+    pub(super) fn forget_all_recorded(&self) {
+        let mut after = None;
+        loop {
+            let (keys, last) = self.unconfirmed(after.as_ref(), PUT_BACK_AT_ONCE);
+            for key in &keys {
+                self.forget_recorded(key);
+                // The search of the disk can find it.
+                if let Some(removed) = &mut self.lock().removed {
+                    removed.remove(key);
+                }
+            }
+            if last.is_none() {
+                break;
+            }
+            after = last;
+        }
+    }
+
     /// Returns the next files after one of them that the disk has not confirmed yet, of the next `most` files, and the
     /// last one of these.
     pub(super) fn unconfirmed(

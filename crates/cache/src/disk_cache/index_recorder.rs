@@ -1,13 +1,14 @@
 //! [`IndexRecorder`]: the index is recorded for the next process, and that of earlier ones is loaded.
 
 use super::shared::CacheShared;
-use super::{CacheOrigin, DiskCache};
+use super::{CacheOrigin, CacheStartError, DiskCache};
 use crate::CacheKey;
 use crate::store::{RecordedIndex, SnapshotWriter, StoreContext, resume_index};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// Interval in which records in memory are written.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -19,6 +20,8 @@ const JOURNAL_BYTES_MIN: u64 = 4 << 20;
 const JOURNAL_SHARE: u64 = 8;
 /// Number of journals after which a snapshot is made.
 const JOURNALS_MAX: u64 = 16;
+/// The part of the disk by which its used space can differ from what is recorded: one in this number.
+const DIFFERENCE_SHARE: u64 = 50;
 /// Seconds between two attempts to write a snapshot.
 const RETRY_INTERVAL: i64 = 300;
 
@@ -34,6 +37,8 @@ pub(super) struct IndexRecorder {
     is_outdated: AtomicBool,
     /// The uptime of the last attempt to write a snapshot that has failed.
     failed: AtomicI64,
+    /// Wakes the task that records.
+    due: Arc<Notify>,
 }
 
 /// The result of loading an index.
@@ -42,14 +47,20 @@ pub(super) struct LoadedIndex {
     pub(super) unresolved: Vec<CacheKey>,
     /// All other files of the cache are as they were loaded, unless another program has changed them.
     pub(super) is_complete: bool,
+    /// The used space of the disk is about what was recorded.
+    pub(super) is_like_disk: bool,
 }
 
 impl IndexRecorder {
     /// Finds the index of earlier processes. Changes are recorded from now on, if there is one. Blocks.
-    pub(super) fn new(context: &StoreContext) -> (Self, Option<RecordedIndex>) {
+    ///
+    /// # Errors
+    /// [`CacheStartError::Index`] if the index can neither be continued nor removed. Later processes would believe it.
+    pub(super) fn new(context: &StoreContext) -> Result<(Self, Option<RecordedIndex>), CacheStartError> {
         let (found, (next, disk)) = match resume_index(context) {
             Ok((found, (next, disk))) => (found, (next, Some(disk))),
             Err(error) => {
+                context.journal.distrust().map_err(CacheStartError::Index)?;
                 tracing::warn!("the index of the cache is not recorded: {error}");
                 (None, (1, None))
             }
@@ -62,8 +73,9 @@ impl IndexRecorder {
             snapshot_bytes: AtomicU64::new(snapshot_bytes),
             is_outdated: AtomicBool::new(journals > JOURNALS_MAX),
             failed: AtomicI64::new(i64::MIN),
+            due: Arc::default(),
         };
-        (recorder, found)
+        Ok((recorder, found))
     }
 
     /// Records that the index differs from what is recorded.
@@ -71,7 +83,12 @@ impl IndexRecorder {
         self.is_outdated.store(true, Ordering::Release);
     }
 
-    /// Starts recording, when all files are known. It ends with the cache.
+    /// Lets a snapshot be written now, if there is none.
+    pub(super) fn notify(&self) {
+        self.due.notify_one();
+    }
+
+    /// Starts recording. It ends with the cache.
     pub(super) fn start<O: CacheOrigin>(cache: &Arc<DiskCache<O>>) {
         let (runtime, cache) = (cache.shared.runtime.clone(), Arc::downgrade(cache));
         runtime.spawn(async move {
@@ -79,11 +96,15 @@ impl IndexRecorder {
                 let (of_job, context) = (cache.clone(), cache.shared.context.clone());
                 let job = move || {
                     context.journal.flush();
+                    if of_job.shared.index.is_searching() {
+                        return;
+                    }
                     of_job.recorder.record_if_needed(&of_job);
                 };
                 cache.shared.on_disk(job).await;
+                let due = cache.recorder.due.clone();
                 drop(cache);
-                tokio::time::sleep(INTERVAL).await;
+                tokio::time::timeout(INTERVAL, due.notified()).await.ok();
             }
         });
     }
@@ -116,7 +137,8 @@ impl IndexRecorder {
         *next += 1;
         self.is_outdated.store(false, Ordering::Release);
         let recorded = context.journal.begin(generation).and_then(|()| {
-            let mut writer = SnapshotWriter::new(context, generation)?;
+            let others = context.disk.usage()?.1.saturating_sub(cache.shared.index.bytes());
+            let mut writer = SnapshotWriter::new(context, generation, others)?;
             write(cache, &mut writer).inspect_err(|_| writer.cancel(context))
         });
         match recorded {
@@ -147,14 +169,25 @@ pub(super) fn load(shared: &CacheShared, index: &RecordedIndex) -> io::Result<Lo
     let (disk, now) = (&*shared.context.disk, shared.clock.now());
     let mut changes = index.changes(disk)?;
     let (is_complete, unresolved) = (changes.is_complete, std::mem::take(&mut changes.unresolved));
-    let mut order = Vec::new();
+    let (total, used) = disk.usage()?;
+    let (mut order, mut bytes) = (Vec::new(), 0_u64);
     let loaded = index.files(disk, &mut changes, |files| {
-        order.extend(shared.index.load(files, now));
-        true
+        bytes = files.iter().fold(bytes, |sum, file| sum.saturating_add(file.bytes));
+        if bytes <= used {
+            order.extend(shared.index.load(files, now));
+        }
+        bytes <= used
     });
+    if bytes > used {
+        shared.index.forget_all_recorded();
+        return Err(io::Error::other("its files have more bytes than the disk"));
+    }
     // The oldest are the first to be removed.
     order.sort_unstable();
     order.chunks(PAGE_FILES).for_each(|part| shared.index.put_recorded(part));
     loaded?;
-    Ok(LoadedIndex { unresolved: unresolved.into_iter().collect(), is_complete })
+    let difference = used.saturating_sub(bytes).abs_diff(index.others());
+    let is_like_disk = difference <= total / DIFFERENCE_SHARE;
+    let unresolved = unresolved.into_iter().collect();
+    Ok(LoadedIndex { unresolved, is_complete, is_like_disk })
 }

@@ -12,6 +12,7 @@
 //! | `directory_totals` | `DirectoryTotals`: the stored bytes of some directories |
 //! | `fetch_memory` | `FetchMemory`: the limit of the memory of fetches |
 //! | `index_recorder` | `IndexRecorder`: the index is recorded for the next process |
+//! | `index_trust` | `IndexTrust`: how far the index agrees with the disk |
 //! | `origin` | [`CacheOrigin`]: the source of a cached file |
 //! | `pins` | files that stay because an administrator has pinned them |
 //! | `reader` | [`CacheReader`]: a reader of a cached file |
@@ -34,6 +35,7 @@ mod counters;
 mod directory_totals;
 mod fetch_memory;
 mod index_recorder;
+mod index_trust;
 mod origin;
 mod pins;
 mod reader;
@@ -148,8 +150,9 @@ impl<O: CacheOrigin> DiskCache<O> {
             (settings.prefetch_bytes, settings.patience),
             clock,
         ));
-        let (recorder, recorded) = IndexRecorder::new(&shared.context);
+        // Each start of the recorder adds a journal, so the pins, which can stop the start, are first.
         shared.take_pins(load_pins(&shared.context)?);
+        let (recorder, recorded) = IndexRecorder::new(&shared.context)?;
         shared.set_room(settings.limits.room(usage, 0));
         shared.total.store(usage.0, Ordering::Relaxed);
         let cache = Arc::new(Self {

@@ -37,6 +37,8 @@ impl<O: CacheOrigin> RemovableFile<O> {
 pub(super) struct RemovedBatch {
     pub(super) files: usize,
     pub(super) bytes: u64,
+    /// Number of bytes of files that were not there.
+    pub(super) missing: u64,
     /// Files that could not be removed, with their sizes.
     pub(super) failed: Vec<(CacheKey, u64)>,
     /// The disk has failed.
@@ -49,14 +51,30 @@ struct RemovalRound {
     usage: (u64, u64),
     /// Number of bytes that had been stored since the start of the server then.
     stored: u64,
-    /// Number of bytes that are still to be removed.
-    excess: u64,
+    /// Numbers of bytes that are still to be removed: of the disk, and of the cached files.
+    excesses: (u64, u64),
     removed: u64,
     /// Files that are in use or pinned.
     passed_over: ParkedFiles,
     pinned: PinnedPaths,
     /// Files that could not be removed, with their sizes.
     failed: Vec<(CacheKey, u64)>,
+}
+
+impl RemovalRound {
+    /// Returns the number of bytes that are still to be removed.
+    fn excess(&self) -> u64 {
+        self.excesses.0.max(self.excesses.1)
+    }
+
+    /// Takes the result of a removal. Files that were only recorded count as cached, and use nothing of the disk.
+    fn add(&mut self, removed: RemovedBatch) {
+        let (of_disk, of_files) = self.excesses;
+        let of_index = removed.bytes.saturating_add(removed.missing);
+        self.excesses = (of_disk.saturating_sub(removed.bytes), of_files.saturating_sub(of_index));
+        self.removed = self.removed.saturating_add(removed.bytes);
+        self.failed.extend(removed.failed);
+    }
 }
 
 impl<O: CacheOrigin> DiskCache<O> {
@@ -96,35 +114,39 @@ impl<O: CacheOrigin> DiskCache<O> {
         let usage = self.shared.on_disk(move || context.disk.usage()).await;
         let Some(Ok(usage)) = usage else { return };
         self.shared.total.store(usage.0, Ordering::Relaxed);
-        let excess = self.limits.excess(usage, self.shared.index.bytes());
+        let excesses = self.limits.excesses(usage, self.shared.index.bytes());
         let capacity = self.limits.capacity(usage, self.shared.index.bytes());
         self.shared.index.set_capacity(capacity);
-        if !self.shared.index.is_searching() {
+        if self.shared.trust.is_compared() {
             self.shared.pins.set_capacity(capacity);
         }
         let (passed_over, failed) = (ParkedFiles::default(), Vec::new());
         let pinned = self.shared.kept_paths();
-        let mut round = RemovalRound { usage, stored, excess, removed: 0, passed_over, pinned, failed };
+        let mut round = RemovalRound { usage, stored, excesses, removed: 0, passed_over, pinned, failed };
         let mut is_full = self.note_room(&round);
-        while round.excess > 0 {
+        while round.excess() > 0 && !self.shared.trust.holds_removals() {
             let (batch, is_last) = self.next_batch(&mut round);
             let removed = self.remove_batch(batch).await;
-            round.excess = round.excess.saturating_sub(removed.bytes);
-            round.removed = round.removed.saturating_add(removed.bytes);
-            round.failed.extend(removed.failed);
+            let has_failed = removed.has_failed;
+            round.add(removed);
             is_full = self.note_room(&round);
-            if is_last || removed.has_failed {
+            if is_last && round.excess() > 0 && !self.shared.trust.is_compared() {
+                // What is too much is not known yet.
+                self.shared.trust.hurry();
+            }
+            if is_last || has_failed {
                 break;
             }
             tokio::task::yield_now().await;
         }
+        let too_much = round.excess();
         self.shared.index.put_back(round.passed_over);
         for (key, bytes) in round.failed {
             self.shared.index.put_again(&key, Some(bytes), self.shared.clock.now());
         }
         if is_full && self.shared.may_log() {
             tracing::warn!(
-                too_much = round.excess,
+                too_much,
                 cached = self.shared.index.bytes(),
                 "the disk of the cache is too full, and what is left belongs to others, is in use or pinned; nothing is stored"
             );
@@ -135,7 +157,7 @@ impl<O: CacheOrigin> DiskCache<O> {
     fn next_batch(self: &Arc<Self>, round: &mut RemovalRound) -> (Vec<RemovableFile<O>>, bool) {
         let (mut batch, mut bytes_of_batch) = (Vec::new(), 0_u64);
         for _ in 0..BATCH_LOOKS {
-            if batch.len() >= BATCH_FILES || bytes_of_batch >= round.excess {
+            if batch.len() >= BATCH_FILES || bytes_of_batch >= round.excess() {
                 break;
             }
             let Some((key, bytes)) = self.shared.index.next_to_remove() else { return (batch, true) };
@@ -172,7 +194,7 @@ impl<O: CacheOrigin> DiskCache<O> {
                     removed.files += 1;
                     removed.bytes = removed.bytes.saturating_add(file.bytes);
                 }
-                Some(false) => {}
+                Some(false) => removed.missing = removed.missing.saturating_add(file.bytes),
                 None => {
                     removed.has_failed |= self.shared.has_failed();
                     removed.failed.push((file.key.clone(), file.bytes));
@@ -190,7 +212,7 @@ impl<O: CacheOrigin> DiskCache<O> {
         let used = used.saturating_add(stored).saturating_sub(round.removed);
         let room = self.limits.room((total, used), self.shared.index.bytes());
         self.shared.set_room(room);
-        let is_full = room == 0 && round.excess > 0;
+        let is_full = room == 0 && round.excess() > 0;
         self.shared.set_full(is_full || self.shared.has_failed());
         is_full
     }

@@ -29,32 +29,45 @@ impl<O: CacheOrigin> DiskCache<O> {
     pub(super) fn start_scan(self: &Arc<Self>, index: Option<RecordedIndex>) {
         let (cache, shared) = (Arc::downgrade(self), self.shared.clone());
         self.shared.index.set_searching(true);
+        self.shared.trust.hold_removals(index.is_some());
+        IndexRecorder::start(self);
         self.shared.runtime.spawn(async move {
-            let mut is_complete = false;
+            let (mut is_complete, mut is_like_disk) = (false, true);
             if let Some(index) = index {
                 let of_job = shared.clone();
                 let Some(loaded) = shared.on_disk(move || load(&of_job, &index)).await else { return };
                 let Some(cache) = Weak::upgrade(&cache) else { return };
                 match loaded {
                     Ok(loaded) => {
-                        is_complete = cache.check_unresolved(loaded).await;
+                        is_like_disk = loaded.is_like_disk;
+                        is_complete = cache.check_unresolved(loaded).await && is_like_disk;
                         let (files, bytes) = (cache.files(), cache.bytes());
-                        tracing::info!(files, bytes, is_complete, "the index of the cache was loaded");
+                        tracing::info!(
+                            files,
+                            bytes,
+                            is_complete,
+                            is_like_disk,
+                            "the index of the cache was loaded"
+                        );
                     }
                     Err(error) => tracing::warn!("the index of the cache is damaged: {error}"),
                 }
             }
+            // Files that are needed would be removed for those that are not known.
+            shared.trust.hold_removals(!is_like_disk);
+            shared.removal.notify_one();
             if is_complete {
                 if !end_search(&cache) {
                     return;
                 }
-                tokio::time::sleep(COMPARISON_DELAY).await;
+                shared.trust.rest(COMPARISON_DELAY).await;
             }
             let Some(is_changed) = compare(&cache, is_complete).await else { return };
             let Some(cache) = Weak::upgrade(&cache) else { return };
             if is_changed || !is_complete {
                 cache.recorder.set_outdated();
             }
+            shared.trust.set_compared();
             if !is_complete {
                 end_search(&Arc::downgrade(&cache));
             }
@@ -137,7 +150,7 @@ fn end_search<O: CacheOrigin>(cache: &Weak<DiskCache<O>>) -> bool {
     cache.shared.index.set_searching(false);
     // What is used is known now.
     cache.shared.removal.notify_one();
-    IndexRecorder::start(&cache);
+    cache.recorder.notify();
     true
 }
 
@@ -156,7 +169,7 @@ pub(super) async fn compare<O: CacheOrigin>(cache: &Weak<DiskCache<O>>, is_paced
         }
         is_changed |= Weak::upgrade(cache)?.take_found(found).await;
         if is_paced {
-            tokio::time::sleep((begin.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX)).await;
+            shared.trust.rest((begin.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX)).await;
         }
     }
     // What is left was not found.

@@ -166,12 +166,20 @@ impl CacheLimits {
 
     /// Returns the number of bytes to remove, by the total and used bytes of the file system and those of all
     /// cached files.
-    pub(super) fn excess(&self, (total, used): (u64, u64), files: u64) -> u64 {
+    #[cfg(test)]
+    fn excess(&self, usage: (u64, u64), files: u64) -> u64 {
+        let (of_disk, of_files) = self.excesses(usage, files);
+        of_disk.max(of_files)
+    }
+
+    /// Returns the numbers of bytes to remove, by the total and used bytes of the file system, and by those of all
+    /// cached files.
+    pub(super) fn excesses(&self, (total, used): (u64, u64), files: u64) -> (u64, u64) {
         let (high, low) = self.marks(total);
         let of_disk =
             if self.shares.is_none() && used > high { used.saturating_sub(low.min(high)) } else { 0 };
         let base = self.shares.map_or(0, |shares| shares.base.bytes(total));
-        of_disk.max(excess_over(files, self.allowed((total, used)), base))
+        (of_disk, excess_over(files, self.allowed((total, used)), base))
     }
 }
 
@@ -189,6 +197,9 @@ pub enum CacheStartError {
     /// The pins cannot be read. Without them, files would be removed that are to stay.
     #[error("the pins of the cache cannot be read ({0}); see .scalla-cache/pins in its directory")]
     Pins(io::Error),
+    /// The recorded index can neither be continued nor removed. Later processes would believe it.
+    #[error("the index of the cache cannot be removed ({0}); remove .scalla-cache/index in its directory")]
+    Index(io::Error),
     /// An error of the disk.
     #[error(transparent)]
     Disk(#[from] io::Error),

@@ -4,6 +4,7 @@ use super::cache_index::CacheIndex;
 use super::clock::{CacheClock, FileUse};
 use super::counters::CacheCounters;
 use super::fetch_memory::FetchMemory;
+use super::index_trust::IndexTrust;
 use super::pins::CachePins;
 use crate::CacheKey;
 use crate::store::StoreContext;
@@ -29,6 +30,7 @@ pub(super) struct CacheShared {
     pub(super) context: Arc<StoreContext>,
     pub(super) memory: FetchMemory,
     pub(super) index: CacheIndex,
+    pub(super) trust: IndexTrust,
     /// The threads for reads from the disk, and those for everything else.
     pub(super) reads: Arc<Pool>,
     pub(super) writes: Arc<Pool>,
@@ -84,6 +86,7 @@ impl CacheShared {
             context,
             memory,
             index,
+            trust: IndexTrust::default(),
             reads,
             writes,
             prefetch_bytes,

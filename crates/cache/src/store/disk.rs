@@ -32,8 +32,9 @@ pub trait CacheDisk: Send + Sync {
     fn usage(&self) -> io::Result<(u64, u64)>;
     /// Returns a number that another disk has not. The file at this path is one that stays.
     fn identity(&self, path: &LogicalPath) -> io::Result<u64>;
-    /// Returns a number that the machine has until it starts again; `None` if it is not known.
-    fn boot(&self) -> Option<u64>;
+    /// Returns a number that the disk has until the machine starts again, or the file system is mounted again; `None` if
+    /// that is not known.
+    fn mounted(&self) -> Option<u64>;
 }
 
 /// An open file of a [`CacheDisk`].
@@ -103,8 +104,8 @@ impl CacheDisk for PlainTree {
         Self::identity(self, path)
     }
 
-    fn boot(&self) -> Option<u64> {
-        Self::boot()
+    fn mounted(&self) -> Option<u64> {
+        Self::mounted(self)
     }
 }
 

@@ -51,8 +51,8 @@ struct State {
     counts: BTreeMap<&'static str, u64>,
     /// Calls for files of the recorded index neither fail nor count.
     is_index_quiet: bool,
-    /// The number of starts of the machine.
-    boots: u64,
+    /// The number of times that the file system was mounted.
+    mounts: u64,
     /// What makes it another disk.
     identity: u64,
 }
@@ -210,6 +210,11 @@ impl MemoryDisk {
         self.lock().is_index_quiet = is_quiet;
     }
 
+    /// Mounts the file system again. Nothing is lost.
+    pub(crate) fn remount(&self) {
+        self.lock().mounts += 1;
+    }
+
     /// Makes it another disk with the same files.
     pub(crate) fn become_another(&self) {
         self.lock().identity += 1;
@@ -319,7 +324,7 @@ impl MemoryDisk {
                 (inode.content, inode.durable) = (after.clone(), after);
             }
             (state.names, state.durable) = (names.clone(), names);
-            state.boots += 1;
+            state.mounts += 1;
         }
         survivor
     }
@@ -427,8 +432,8 @@ impl CacheDisk for MemoryDisk {
         Ok(self.call("identity")?.identity)
     }
 
-    fn boot(&self) -> Option<u64> {
-        Some(self.lock().boots)
+    fn mounted(&self) -> Option<u64> {
+        Some(self.lock().mounts)
     }
 }
 

@@ -5,6 +5,7 @@
 mod aged;
 mod client_commands;
 mod histories;
+mod mistaken;
 mod pins;
 mod recorded;
 mod restart_times;

@@ -6,10 +6,11 @@ use super::world::{BLOCK, TestCache, World, settings};
 use super::{key, path};
 use crate::disk_cache::scan::compare;
 use crate::{CacheDisk, CacheTree, DiskCacheSettings};
+use rustix::io::Errno;
 use std::sync::Arc;
 
 /// Returns the world after the end of a process that has stored some files and has recorded them.
-async fn recorded_world(files: u64) -> World {
+pub(super) async fn recorded_world(files: u64) -> World {
     let world = World::new();
     let cache = world.start(settings());
     for number in 0..files {
@@ -21,19 +22,19 @@ async fn recorded_world(files: u64) -> World {
     world.restarted(None)
 }
 
-async fn record(cache: &TestCache) {
+pub(super) async fn record(cache: &TestCache) {
     let of_job = cache.clone();
     cache.shared.on_disk(move || of_job.recorder.record(&of_job)).await.unwrap().unwrap();
 }
 
-async fn start_known(world: &World, settings: DiskCacheSettings) -> TestCache {
+pub(super) async fn start_known(world: &World, settings: DiskCacheSettings) -> TestCache {
     let cache = world.start(settings);
     world.until(|| cache.status().is_known).await;
     cache
 }
 
 /// Compares the index with the disk as it is done in the background.
-async fn compare_now(cache: &TestCache) -> bool {
+pub(super) async fn compare_now(cache: &TestCache) -> bool {
     compare(&Arc::downgrade(cache), false).await.unwrap()
 }
 
@@ -203,4 +204,20 @@ async fn quotas_and_pins_count_recorded_files() {
     cache.make_room().await;
     assert!(cache.bytes() <= 67 * BLOCK, "{}", cache.bytes());
     world.check_usage(&cache);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_or_a_tool_that_cannot_read_the_index_does_not_leave_it() {
+    let world = recorded_world(20).await;
+    let tree = CacheTree::new(Arc::new(world.disk.clone()));
+    let lock = tree.lock().unwrap();
+    world.disk.fail("identity", Errno::IO);
+    assert!(tree.remove(&key("/d3/3"), &lock).is_err(), "the index would still have it");
+    assert!(tree.remove(&key("/d3/3"), &lock).unwrap());
+    drop((lock, tree));
+    world.disk.fail("identity", Errno::IO);
+    let cache = start_known(&world, settings()).await;
+    assert_eq!(cache.files(), 19);
+    let world = world.restarted(None);
+    assert!(!world.disk.names().iter().any(|name| name.text().ends_with(".snapshot")));
 }

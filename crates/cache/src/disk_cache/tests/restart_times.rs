@@ -109,7 +109,8 @@ async fn a_restart_with_ten_million_records() {
         let context = directory.context();
         let (_, next) = resume_index(&context).unwrap();
         context.journal.begin(next).unwrap();
-        let mut writer = SnapshotWriter::new(&context, next).unwrap();
+        let others = context.disk.usage().unwrap().1.saturating_sub(704 * FILES);
+        let mut writer = SnapshotWriter::new(&context, next, others).unwrap();
         for number in 0..FILES {
             // Uses are in another order than names.
             let used = 1_000_000_000 + (number.wrapping_mul(2_654_435_761) % 10_000_000) as i64;

@@ -2,7 +2,7 @@
 //!
 //! | part | bytes |
 //! |---|---|
-//! | head | 8 for the kind, then generation, disk and start of the machine of 8 each, and CRC-32C |
+//! | head | 8 for the kind, then generation, disk, mount and bytes of others of 8 each, and CRC-32C |
 //! | record of a journal | CRC-32C of the rest, length of the name (2), kind (1), stored bytes (8), last use (8), name |
 //! | block of a snapshot | CRC-32C of the rest, length (4), entries |
 //! | entry | bytes in common with the name before it (2), length of the rest of the name (2), stored bytes (8), last use (8), rank (1), rest of the name |
@@ -15,7 +15,7 @@ use base::LogicalPath;
 use digest::crc32c;
 
 /// Size of a head.
-pub(super) const HEAD_BYTES: usize = 36;
+pub(super) const HEAD_BYTES: usize = 44;
 /// Size of a record without the name.
 pub(super) const RECORD_BYTES: usize = 23;
 /// Size of a block without its entries.
@@ -36,8 +36,10 @@ pub(super) struct IndexHead {
     pub(super) generation: u64,
     /// The identity of the disk.
     pub(super) disk: u64,
-    /// The start of the machine; 0 if it is not known.
-    pub(super) boot: u64,
+    /// The mount of the file system; 0 if it is not known.
+    pub(super) mounted: u64,
+    /// The used bytes of the file system that were not those of cached files, for a snapshot.
+    pub(super) others: u64,
 }
 
 impl IndexHead {
@@ -50,7 +52,7 @@ impl IndexHead {
 
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Self::magic(self.kind).to_vec();
-        for number in [self.generation, self.disk, self.boot] {
+        for number in [self.generation, self.disk, self.mounted, self.others] {
             out.extend(number.to_le_bytes());
         }
         out.extend(crc32c(&out).to_le_bytes());
@@ -60,9 +62,10 @@ impl IndexHead {
     pub(super) fn decode(kind: IndexFileKind, bytes: &[u8; HEAD_BYTES]) -> Option<Self> {
         let (content, checksum) = bytes.split_last_chunk::<4>()?;
         let mut numbers = content.strip_prefix(Self::magic(kind))?.chunks_exact(8).map(number);
-        let (generation, disk, boot) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        let (generation, disk) = (numbers.next()?, numbers.next()?);
+        let (mounted, others) = (numbers.next()?, numbers.next()?);
         let is_whole = crc32c(content) == u32::from_le_bytes(*checksum);
-        is_whole.then_some(Self { kind, generation, disk, boot })
+        is_whole.then_some(Self { kind, generation, disk, mounted, others })
     }
 }
 

@@ -23,7 +23,7 @@ struct JournalState {
     file: Option<OpenJournal>,
     /// Changes that were begun and whose result is not known.
     unresolved: HashSet<CacheKey>,
-    /// The recorded index is wrong and could not be removed.
+    /// The recorded index is wrong and could not be removed. That is tried again before each change.
     is_stale: bool,
 }
 
@@ -73,8 +73,9 @@ impl IndexJournal {
         if let Some(before) = &mut state.file {
             before.flush()?;
         }
-        let boot = self.disk.boot().unwrap_or(0);
-        let mut buffer = IndexHead { kind: IndexFileKind::Journal, generation, disk, boot }.encode();
+        let mounted = self.disk.mounted().unwrap_or(0);
+        let mut buffer =
+            IndexHead { kind: IndexFileKind::Journal, generation, disk, mounted, others: 0 }.encode();
         for key in &state.unresolved {
             JournalRecord::Started.encode(key, &mut buffer);
         }
@@ -83,6 +84,21 @@ impl IndexJournal {
         file.flush()?;
         state.file = Some(file);
         Ok(())
+    }
+
+    /// Removes what was recorded, because changes are not recorded from now on.
+    ///
+    /// # Errors
+    /// Errors of the disk. The removal is tried again before each change.
+    pub(crate) fn distrust(&self) -> io::Result<()> {
+        let mut state = self.state();
+        self.give_up(&mut state);
+        // The first failure may have been a passing one.
+        if state.is_stale {
+            remove_before(&*self.disk, u64::MAX).inspect(|()| state.is_stale = false)
+        } else {
+            Ok(())
+        }
     }
 
     /// Ends the journal, and removes what was recorded, because changes are not recorded from now on.
@@ -102,6 +118,9 @@ impl IndexJournal {
             JournalRecord::Started => state.unresolved.insert(key.clone()),
             JournalRecord::Stored(..) | JournalRecord::Removed => state.unresolved.remove(key),
         };
+        if state.is_stale && is_urgent {
+            self.give_up(&mut state);
+        }
         let Some(file) = &mut state.file else { return };
         record.encode(key, &mut file.buffer);
         if (is_urgent || file.buffer.len() >= BUFFER_BYTES_MAX)

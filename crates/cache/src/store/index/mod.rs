@@ -11,8 +11,8 @@
 //! snapshot was begun. A change is recorded before it is made on the disk, and again when it was made. So after the end
 //! of the process at any point, only the files whose last change has no second record have to be looked at.
 //!
-//! Nothing is synced for a change. After the machine has started again, the records of the last moments can be
-//! missing, so all files have to be compared with the disk then.
+//! Nothing is synced for a change. After the machine has started again, or the file system was mounted again, the
+//! records of the last moments can be missing, so all files have to be compared with the disk then.
 
 mod format;
 mod journal;
@@ -77,7 +77,7 @@ fn path(generation: u64, kind: IndexFileKind) -> io::Result<LogicalPath> {
 /// recorded until a snapshot was made.
 ///
 /// # Errors
-/// Errors of the disk.
+/// Errors of the disk. There can be an index then, which must not be believed later. See [`IndexJournal::distrust`].
 pub(crate) fn resume(context: &StoreContext) -> io::Result<(Option<RecordedIndex>, (u64, u64))> {
     let lock = LogicalPath::parse(format!("{OWN_DIRECTORY}/lock").as_bytes())
         .map_err(|_| io::ErrorKind::InvalidFilename)?;

@@ -14,12 +14,14 @@ const PIECE_BYTES: usize = 1 << 20;
 /// A snapshot, and the journals that follow it without a gap.
 pub(crate) struct RecordedIndex {
     disk: u64,
-    boot: Option<u64>,
+    mounted: Option<u64>,
     /// The generation of the snapshot, and of the last journal.
     first: u64,
     last: u64,
     /// The size of the snapshot.
     snapshot_bytes: u64,
+    /// The used bytes of the file system that were not those of cached files.
+    others: u64,
 }
 
 /// The changes that journals have recorded.
@@ -77,9 +79,12 @@ impl RecordedIndex {
                 files.iter().all(|(found, kind)| *kind != IndexFileKind::Journal || found <= last)
             };
             let Some(last) = last.filter(is_last) else { continue };
-            if let Ok(Some((_, file))) = open(disk, (first, IndexFileKind::Snapshot), identity) {
-                let (boot, snapshot_bytes) = (disk.boot(), file.status()?.size);
-                return Ok((Some(Self { disk: identity, boot, first, last, snapshot_bytes }), next));
+            if let Ok(Some((head, file))) = open(disk, (first, IndexFileKind::Snapshot), identity) {
+                let (mounted, snapshot_bytes) = (disk.mounted(), file.status()?.size);
+                return Ok((
+                    Some(Self { disk: identity, mounted, first, last, snapshot_bytes, others: head.others }),
+                    next,
+                ));
             }
         }
         Ok((None, next))
@@ -88,6 +93,11 @@ impl RecordedIndex {
     /// Returns the size of the snapshot.
     pub(crate) const fn snapshot_bytes(&self) -> u64 {
         self.snapshot_bytes
+    }
+
+    /// Returns the number of bytes that other files than cached ones used at the time of the snapshot.
+    pub(crate) const fn others(&self) -> u64 {
+        self.others
     }
 
     /// Returns the number of journals.
@@ -104,7 +114,7 @@ impl RecordedIndex {
         for generation in self.first..=self.last {
             let opened = open(disk, (generation, IndexFileKind::Journal), self.disk)?;
             let (head, file) = opened.ok_or_else(damaged)?;
-            changes.is_complete &= self.boot == Some(head.boot);
+            changes.is_complete &= self.mounted == Some(head.mounted);
             changes.is_complete &= changes.add_journal(&*file)?;
         }
         Ok(changes)

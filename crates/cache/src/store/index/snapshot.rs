@@ -31,15 +31,19 @@ pub(crate) struct SnapshotWriter {
 }
 
 impl SnapshotWriter {
-    /// Begins a snapshot.
+    /// Begins a snapshot. Of the file system, `others` bytes are used by other files than cached ones.
     ///
     /// # Errors
     /// Errors of the disk.
-    pub(crate) fn new(context: &StoreContext, (generation, disk): (u64, u64)) -> io::Result<Self> {
+    pub(crate) fn new(
+        context: &StoreContext,
+        (generation, disk): (u64, u64),
+        others: u64,
+    ) -> io::Result<Self> {
         let temporary = path(generation, IndexFileKind::Unfinished)?;
         let file = context.disk.create(&temporary)?;
-        let boot = context.disk.boot().unwrap_or(0);
-        let blocks = IndexHead { kind: IndexFileKind::Snapshot, generation, disk, boot }.encode();
+        let mounted = context.disk.mounted().unwrap_or(0);
+        let blocks = IndexHead { kind: IndexFileKind::Snapshot, generation, disk, mounted, others }.encode();
         let (entries, name) = (Vec::new(), Vec::new());
         Ok(Self { generation, temporary, file, length: 0, blocks, entries, name, files: 0, bytes: 0 })
     }

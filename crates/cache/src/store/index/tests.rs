@@ -33,11 +33,19 @@ struct Process {
 impl Process {
     /// Starts on a disk, and returns the index that it finds.
     fn start(disk: &MemoryDisk) -> (Self, Option<RecordedIndex>) {
-        let context = Arc::new(StoreContext::new(Arc::new(disk.clone()), BLOCK));
         // The lock of the process.
-        context.disk.create(&LogicalPath::parse(b"/.scalla-cache/lock").unwrap()).ok();
-        let (found, next) = resume(&context).unwrap_or((None, (1, 0)));
-        (Self { context, next }, found)
+        disk.create(&LogicalPath::parse(b"/.scalla-cache/lock").unwrap()).ok();
+        Self::try_start(disk).unwrap()
+    }
+
+    /// Does the same. An index that can neither be continued nor removed stops the start.
+    fn try_start(disk: &MemoryDisk) -> io::Result<(Self, Option<RecordedIndex>)> {
+        let context = Arc::new(StoreContext::new(Arc::new(disk.clone()), BLOCK));
+        let (found, next) = match resume(&context) {
+            Ok(resumed) => resumed,
+            Err(_) => (None, (context.journal.distrust().map(|()| 1)?, 0)),
+        };
+        Ok((Self { context, next }, found))
     }
 
     /// Writes a snapshot of these files.
@@ -45,7 +53,7 @@ impl Process {
         let generation = self.next;
         self.next.0 += 1;
         self.context.journal.begin(generation)?;
-        let mut writer = SnapshotWriter::new(&self.context, generation)?;
+        let mut writer = SnapshotWriter::new(&self.context, generation, 0)?;
         for (key, bytes) in files {
             writer.add(&RecordedFile { key: key.clone(), bytes: *bytes, used: NOW, rank: 5 })?;
         }
@@ -193,7 +201,7 @@ fn changes_during_a_snapshot_are_in_the_new_journal() {
     // A change that was begun before, and whose result is not known.
     context.journal.started(&key("/c"));
     context.journal.begin(generation).unwrap();
-    let mut writer = SnapshotWriter::new(&context, generation).unwrap();
+    let mut writer = SnapshotWriter::new(&context, generation, 0).unwrap();
     process.change_files();
     disk.remove(key("/c").data()).unwrap();
     disk.remove(&key("/c").state()).unwrap();
@@ -269,6 +277,60 @@ fn a_journal_between_others_must_not_be_missing() {
 }
 
 #[test]
+fn a_start_that_fails_to_read_the_index_leaves_none_that_is_believed() {
+    for removals_fail in [false, true] {
+        for call in ["identity", "list", "open", "read", "status", "create", "write", "remove"] {
+            for after in 0..6 {
+                let (disk, _process) = recorded_disk();
+                disk.fail_later(call, after, Errno::IO);
+                if removals_fail {
+                    disk.fail_always("remove", Errno::IO);
+                }
+                let started = Process::try_start(&disk);
+                disk.clear_faults();
+                // The changes of days.
+                let about = format!("{call} {after} {removals_fail}");
+                match started {
+                    Ok((process, _)) => process.change_files(),
+                    Err(_) => assert!(removals_fail, "{about}"),
+                }
+                check(&disk.after_kill(), &about);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_index_that_could_not_be_removed_is_removed_before_the_next_change() {
+    let (disk, process) = recorded_disk();
+    disk.set_room(Some(10));
+    disk.fail_always("remove", Errno::IO);
+    assert_eq!(process.store("/new", VERSION, &[0]), None);
+    disk.set_room(None);
+    disk.clear_faults();
+    process.context.remove(&key("/a/gone")).unwrap();
+    assert!(!check(&disk.after_kill(), "after a change that is not recorded"));
+}
+
+#[test]
+fn a_journal_that_has_lost_its_end_with_a_mount_is_not_believed() {
+    let (disk, process) = recorded_disk();
+    process.store("/new", VERSION, &[0]);
+    process.context.journal.flush();
+    let journals = (0..9).filter_map(|number| path(number, IndexFileKind::Journal).ok());
+    let journal = journals.filter(|path| disk.get(path).is_some()).last().unwrap();
+    let before = disk.get(&journal).unwrap();
+    process.store("/newer", VERSION, &[0]);
+    process.context.remove(&key("/a/gone")).unwrap();
+    process.context.journal.flush();
+    assert!(check(&disk.after_kill(), "a whole journal"));
+    // It ends with a whole record.
+    disk.put(&journal, &before);
+    disk.remount();
+    assert!(!check(&disk, "records are missing"));
+}
+
+#[test]
 fn an_index_of_another_disk_is_not_believed() {
     let (disk, _process) = recorded_disk();
     assert!(check(&disk.after_kill(), "the same disk"));
@@ -332,7 +394,8 @@ fn numbers_of_records_are_those_that_were_written() {
         assert_eq!(JournalRecord::decode(&bytes), Some((key("/a/f"), record, length)));
         assert_eq!(JournalRecord::decode(&bytes[..length - 1]), None);
     }
-    let head = IndexHead { kind: IndexFileKind::Snapshot, generation: 1, disk: 2, boot: u64::MAX };
+    let head =
+        IndexHead { kind: IndexFileKind::Snapshot, generation: 1, disk: 2, mounted: u64::MAX, others: 3 };
     let bytes = head.encode().try_into().unwrap();
     assert_eq!(IndexHead::decode(IndexFileKind::Snapshot, &bytes), Some(head));
     assert_eq!(IndexHead::decode(IndexFileKind::Journal, &bytes), None);
