@@ -26,26 +26,28 @@ fn with_marks(high: u64, low: u64) -> DiskCacheSettings {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn known_files_are_not_removed_for_others_that_are_not_known() {
     let world = recorded_world(30).await;
+    let cache = start_known(&world, settings()).await;
+    for number in 0..90 {
+        read_all(&world, &cache, &name(number % 30), 2 * BLOCK).await;
+    }
+    record(&cache).await;
+    let world = world.restarted(None);
     // Another cache has stored very much meanwhile, which nobody uses.
-    let other = recorded_world(1).await;
+    let other = World::new();
+    let cache = other.start(settings());
+    other.put("/d0/0", 10 * BLOCK);
+    read_all(&other, &cache, "/d0/0", 10 * BLOCK).await;
     for number in 0..30 {
-        for (from, to) in [
-            (path("/d0/0"), path(&format!("/other/{number}"))),
-            (key("/d0/0").state(), key(&format!("/other/{number}")).state()),
-        ] {
-            let mut content = other.disk.get(&from).unwrap();
-            if from == path("/d0/0") {
-                content.resize(10 * BLOCK as usize, 0);
-            }
-            world.disk.put(&to, &content);
-        }
+        let to = key(&format!("/other/{number}"));
+        world.disk.put(to.data(), &other.disk.get(&path("/d0/0")).unwrap());
+        world.disk.put(&to.state(), &other.disk.get(&key("/d0/0").state()).unwrap());
     }
     let used = world.disk.usage().unwrap().1;
-    let cache = world.start(with_marks(used - 10 * BLOCK, used - 20 * BLOCK));
+    let cache = world.start(with_marks(used - 10 * BLOCK, used - 100 * BLOCK));
     world.until(|| cache.shared.trust.is_compared()).await;
     cache.make_room().await;
     assert!(cache.status().is_known);
-    assert!(world.disk.usage().unwrap().1 <= used - 20 * BLOCK);
+    assert!(world.disk.usage().unwrap().1 <= used - 100 * BLOCK);
     assert!(stored(&world, 30) >= 28, "{} are left", stored(&world, 30));
 }
 
