@@ -317,8 +317,8 @@ fn a_journal_that_has_lost_its_end_with_a_mount_is_not_believed() {
     let (disk, process) = recorded_disk();
     process.store("/new", VERSION, &[0]);
     process.context.journal.flush();
-    let journals = (0..9).filter_map(|number| path(number, IndexFileKind::Journal).ok());
-    let journal = journals.filter(|path| disk.get(path).is_some()).next_back().unwrap();
+    let mut journals = (0..9).rev().filter_map(|number| path(number, IndexFileKind::Journal).ok());
+    let journal = journals.find(|path| disk.get(path).is_some()).unwrap();
     let before = disk.get(&journal).unwrap();
     process.store("/newer", VERSION, &[0]);
     process.context.remove(&key("/a/gone")).unwrap();
