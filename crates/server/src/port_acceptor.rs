@@ -13,6 +13,7 @@ const CLOSING_MAX: Duration = Duration::from_secs(10);
 pub(crate) struct PortAcceptor {
     open: oneshot::Sender<()>,
     told: std::sync::mpsc::Receiver<()>,
+    refusals: Arc<Refusals>,
 }
 
 impl PortAcceptor {
@@ -25,8 +26,9 @@ impl PortAcceptor {
         loops: Arc<Loops>,
         doors: Arc<[Arc<dyn Door>]>,
         admission: Admission,
-        refusals: Arc<Refusals>,
     ) -> std::io::Result<Self> {
+        let refusals = Arc::<Refusals>::default();
+        let counted = refusals.clone();
         let (open, closed) = oneshot::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel::<()>();
         // The acceptor runs on a loop: a new connection there then costs no change of threads, and
@@ -38,7 +40,7 @@ impl PortAcceptor {
                 let _tell = tell;
                 tokio::select! {
                     _ = closed => Ok(()),
-                    ended = listener.serve(loops, doors, admission, refusals) => Err(match ended {
+                    ended = listener.serve(loops, doors, admission, counted) => Err(match ended {
                         Ok(()) => "there is no loop".to_owned(),
                         Err(error) => error.to_string(),
                     }),
@@ -46,7 +48,15 @@ impl PortAcceptor {
             };
             first.run(move || net::spawn_essential("the acceptor of connections", accept))
         });
-        if spawned { Ok(Self { open, told }) } else { Err(std::io::Error::other("no loop is running")) }
+        match spawned {
+            true => Ok(Self { open, told, refusals }),
+            false => Err(std::io::Error::other("no loop is running")),
+        }
+    }
+
+    /// Returns the numbers of refused connections.
+    pub(crate) const fn refusals(&self) -> &Arc<Refusals> {
+        &self.refusals
     }
 
     /// Closes the port.

@@ -194,13 +194,12 @@ impl RunningServer {
         let door = SummaryReporter::open_door((door, files), effective, about, &supervisor);
         let (xroot, reporter) = door.map_err(system("a thread"))?;
         let doors = http_service::doors(&xroot, http.as_ref());
-        let (refusals, admission) = (Arc::<Refusals>::default(), admission(doorkeeper.clone()));
-        let acceptor = PortAcceptor::start(listener, loops.clone(), doors, admission, refusals.clone())
+        let acceptor = PortAcceptor::start(listener, loops.clone(), doors, admission(doorkeeper.clone()))
             .map_err(system("a thread"))?;
         Ok(Self {
             address,
             loops,
-            refusals,
+            refusals: acceptor.refusals().clone(),
             doorkeeper,
             logical,
             transfers: transfers.flatten(),

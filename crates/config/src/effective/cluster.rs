@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::cluster_key::ClusterKeyConfig;
+use super::forwarding::Forwarding;
 use super::network::{HostPattern, Port};
 use super::process::Trace;
 use crate::setting::{Origin, Setting};
@@ -349,35 +350,6 @@ pub struct SharedFilesConfig {
     pub queue_max: u32,
     /// Maximum number of servers that a client may try for one file.
     pub retries: u32,
-}
-
-/// Forwarding of operations on names to all servers (`ofs.forward`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ForwardWay {
-    /// Disabled: the client is redirected to one server.
-    #[default]
-    Off,
-    /// Forwarded; success is reported to the client immediately.
-    OneWay,
-    /// Forwarded; the result is reported to the client.
-    TwoWay,
-}
-
-/// `ofs.forward`, for each operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Forwarding {
-    /// Change of permissions.
-    pub chmod: ForwardWay,
-    /// Creation of directories.
-    pub mkdir: ForwardWay,
-    /// Renaming.
-    pub mv: ForwardWay,
-    /// Removal of files.
-    pub rm: ForwardWay,
-    /// Removal of directories.
-    pub rmdir: ForwardWay,
-    /// Truncation.
-    pub trunc: ForwardWay,
 }
 
 /// Values of the cluster, as cmsd reads them. `contact_wait` and `forwarding` are those of xrootd.

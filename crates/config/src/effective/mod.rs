@@ -7,6 +7,7 @@ mod authorization;
 mod cluster;
 mod cluster_key;
 mod detailed_monitoring;
+mod forwarding;
 mod grid;
 mod http;
 mod logical;
@@ -33,9 +34,9 @@ pub use authorization::{
     ISSUER_FILE_DEFAULT, RuleEncoding, RulePathMatch,
 };
 pub use cluster::{
-    AffinityKind, AffinityPart, CLUSTER_PORT_DEFAULT, CLUSTER_TAG_MAX, ClusterConfig, Delays, ForwardWay,
-    Forwarding, FreeSpace, Limit, LoadProgramSetting, LoadWeights, MANAGERS_MAX, ManagerAddress, NodeList,
-    NodeRole, OperationCommand, OutsideAddress, Quorum, Scheduling, SchedulingAffinity, SelectionSpace,
+    AffinityKind, AffinityPart, CLUSTER_PORT_DEFAULT, CLUSTER_TAG_MAX, ClusterConfig, Delays, FreeSpace,
+    Limit, LoadProgramSetting, LoadWeights, MANAGERS_MAX, ManagerAddress, NodeList, NodeRole,
+    OperationCommand, OutsideAddress, Quorum, Scheduling, SchedulingAffinity, SelectionSpace,
     SharedFilesConfig, VIRTUAL_ID_MAX, WaitTime,
 };
 pub use cluster_key::ClusterKeyConfig;
@@ -43,6 +44,7 @@ pub use detailed_monitoring::{
     DetailedMonitoring, FileStreamSettings, MONITOR_DESTINATIONS_MAX, MonitorDestination, MonitorEvent,
     MonitorEvents,
 };
+pub use forwarding::{ForwardWay, Forwarding};
 pub use grid::{
     AuthorityCheck, GRID_AUTHORITIES, GRID_CERTIFICATE, GRID_KEY, GRID_KEY_BITS, GRID_MAP, GridCipher,
     GridExport, GridForwarding, GridLimited, GridMapping, GridVoNames, GridVoUser, GsiOptions,

@@ -311,7 +311,7 @@ impl RunningCopy {
         for reply in waiting {
             reply.send(answer(&outcome));
         }
-        self.third.start_next(number);
+        start_next(&self.third, number);
     }
 
     /// Returns the error for clients, with the source and the reason.
@@ -370,7 +370,7 @@ impl RunningCopy {
         }
         if let Some((number, held)) = leaves {
             drop(held);
-            self.third.start_next(number);
+            start_next(&self.third, number);
         }
     }
 
@@ -413,13 +413,11 @@ fn answer(outcome: &Outcome) -> Answer {
     }
 }
 
-impl ThirdPartyCopies {
-    /// Removes an ended copy and starts the next ones.
-    fn start_next(&self, number: JobNumber) {
-        let next = self.jobs().leave(number);
-        for copy in next {
-            copy.take_turn();
-        }
+/// Removes an ended copy and starts the next ones.
+fn start_next(copies: &ThirdPartyCopies, number: JobNumber) {
+    let next = copies.jobs().leave(number);
+    for copy in next {
+        copy.take_turn();
     }
 }
 
