@@ -12,6 +12,7 @@
 use base::{ClientHost, Owner};
 use client::{Resolver, Resolving};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,7 +53,7 @@ struct LookupTable {
     /// The permits of all clients.
     all: Arc<Semaphore>,
     /// The permits of each client host that has look-ups in progress or waiting.
-    by_host: Mutex<HashMap<ClientHost, Arc<Semaphore>>>,
+    by_host: Mutex<HashMap<ClientHost, HostEntry>>,
     /// Look-ups in progress, with the receivers of their results.
     shared: Mutex<HashMap<LookupKey, Vec<oneshot::Sender<LookupResult>>>>,
     threads: Arc<Pool>,
@@ -166,7 +167,7 @@ impl HostLookups {
         self.0.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn by_host(&self) -> MutexGuard<'_, HashMap<ClientHost, Arc<Semaphore>>> {
+    fn by_host(&self) -> MutexGuard<'_, HashMap<ClientHost, HostEntry>> {
         self.0.by_host.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -225,24 +226,32 @@ struct HostPermits {
     places: Arc<Semaphore>,
 }
 
-impl HostPermits {
-    fn of(look_ups: &HostLookups, host: ClientHost) -> Self {
-        let places = look_ups.by_host().entry(host).or_insert_with(new_host).clone();
-        Self { look_ups: look_ups.clone(), host, places }
-    }
+/// The permits of one client host in the table.
+struct HostEntry {
+    places: Arc<Semaphore>,
+    /// The number of [`HostPermits`]. It is counted under the lock of the table: of two that end at once,
+    /// neither would be the last user of `places` otherwise.
+    users: usize,
 }
 
-fn new_host() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(LOOK_UPS_PER_HOST_MAX))
+impl HostPermits {
+    fn of(look_ups: &HostLookups, host: ClientHost) -> Self {
+        let new = || HostEntry { places: Arc::new(Semaphore::new(LOOK_UPS_PER_HOST_MAX)), users: 0 };
+        let mut by_host = look_ups.by_host();
+        let entry = by_host.entry(host).or_insert_with(new);
+        entry.users += 1;
+        Self { look_ups: look_ups.clone(), host, places: entry.places.clone() }
+    }
 }
 
 impl Drop for HostPermits {
     fn drop(&mut self) {
-        /// The table and this value.
-        const LAST_USERS: usize = 2;
         let mut by_host = self.look_ups.by_host();
-        if Arc::strong_count(&self.places) <= LAST_USERS {
-            by_host.remove(&self.host);
+        if let Entry::Occupied(mut entry) = by_host.entry(self.host) {
+            entry.get_mut().users -= 1;
+            if entry.get().users == 0 {
+                entry.remove();
+            }
         }
     }
 }
@@ -353,6 +362,28 @@ mod tests {
         assert_eq!(service.asked.load(Ordering::SeqCst), LOOK_UPS_PER_HOST_MAX);
         let again = look_ups.resolve(client("198.51.100.1"), "slow.example.org", 1094);
         assert!(runtime.block_on(again).is_ok());
+    }
+
+    #[test]
+    fn look_ups_that_end_at_once_leave_nothing_behind() {
+        let look_ups = HostLookups::new(PATIENCE, |_, _| Ok(Vec::new()));
+        let host = ClientHost::from(client("198.51.100.1"));
+        let (begun, left) = (std::sync::Barrier::new(4), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..2000 {
+                        let permits = HostPermits::of(&look_ups, host);
+                        begun.wait();
+                        drop(permits);
+                        begun.wait();
+                        left.fetch_add(look_ups.by_host().len(), Ordering::SeqCst);
+                        begun.wait();
+                    }
+                });
+            }
+        });
+        assert_eq!(left.into_inner(), 0);
     }
 
     #[test]
