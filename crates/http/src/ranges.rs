@@ -20,13 +20,13 @@ pub enum RangeOutcome {
 pub fn parse(header: &str, size: u64) -> RangeOutcome {
     let Some(specs) = specs(header) else { return RangeOutcome::Whole };
     let mut ranges = Vec::new();
-    let mut total: u64 = 0;
+    let mut left = size;
     for spec in specs.split(',').map(|spec| spec.trim_matches([' ', '\t'])).filter(|spec| !spec.is_empty()) {
         let Some(range) = range(spec, size) else { return RangeOutcome::Whole };
         let Some(range) = range else { continue };
-        total = total.saturating_add(range.end - range.start);
-        if ranges.len() == RANGES_MAX || total > size {
-            return RangeOutcome::Whole;
+        match left.checked_sub(range.end - range.start) {
+            Some(rest) if ranges.len() < RANGES_MAX => left = rest,
+            _ => return RangeOutcome::Whole,
         }
         ranges.push(range);
     }
