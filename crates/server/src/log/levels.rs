@@ -7,7 +7,7 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
 /// Rooms that can have their own level.
-const ROOMS: [&str; 19] = [
+const ROOMS: [&str; 20] = [
     "auth",
     "auth::macaroons",
     "cache",
@@ -16,6 +16,7 @@ const ROOMS: [&str; 19] = [
     "client::security",
     "config",
     "digest",
+    "http",
     "logical",
     "monitor",
     "net",
