@@ -7,7 +7,7 @@ use crate::door::HttpFrontEnd;
 use crate::host_shares::SharedPart;
 use crate::redirect::{self, ForwardedCgi};
 use crate::reply::{self, RequestRefusal, RequestReply};
-use crate::{LOGIN_AGE_MAX, TOKEN_BYTES_MAX, get, listing, names, status, text, upload};
+use crate::{LOGIN_AGE_MAX, TOKEN_BYTES_MAX, get, listing, names, status, upload};
 use auth::Secret;
 use base::{Cgi, Identity, LoginNames};
 use hyper::body::Incoming;
@@ -346,7 +346,9 @@ fn token(headers: &HeaderMap, cgi: &Cgi) -> Result<Option<Secret>, RequestRefusa
     let value = match value {
         Some(value) => Some(value),
         None => match cgi.get(TOKEN_KEY) {
-            Some(value) => Some(text::decode_url(value).ok_or_else(|| invalid("The token is malformed."))?),
+            Some(value) => {
+                Some(base::percent_decode(value).ok_or_else(|| invalid("The token is malformed."))?)
+            }
             None => None,
         },
     };

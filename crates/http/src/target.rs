@@ -3,8 +3,6 @@
 use base::{Cgi, Error, ErrorKind};
 use vfs::Target;
 
-use crate::text::decode_url;
-
 /// The beginning of the keys of third-party copies. They belong to the xroot protocol, whose sessions
 /// check more than a request of HTTP shows.
 const COPY_KEYS: &str = "tpc.";
@@ -44,7 +42,7 @@ impl NewName {
 /// copy of the xroot protocol.
 pub fn parse_target(path: &[u8], query: Option<&[u8]>) -> Result<Target, Error> {
     let malformed = || Error::new(ErrorKind::ArgInvalid, "the escapes of the URL are malformed");
-    let decoded = decode_url(path).ok_or_else(malformed)?;
+    let decoded = base::percent_decode(path).ok_or_else(malformed)?;
     // A `?` of the path is part of the name.
     let path = match base::LogicalPath::parse(&decoded) {
         Ok(path) => path,

@@ -7,25 +7,7 @@ use std::fmt::Write;
 /// Appends bytes as the path of a URL: all but unreserved characters, `/` and some that have no
 /// meaning in paths are escaped.
 pub(crate) fn append_url_path(path: &[u8], out: &mut String) {
-    for &byte in path {
-        match byte {
-            b'A'..=b'Z'
-            | b'a'..=b'z'
-            | b'0'..=b'9'
-            | b'-'
-            | b'.'
-            | b'_'
-            | b'~'
-            | b'/'
-            | b'+'
-            | b'='
-            | b'@'
-            | b','
-            | b':' => out.push(char::from(byte)),
-            // Writing to a string cannot fail.
-            _ => _ = write!(out, "%{byte:02X}"),
-        }
-    }
+    base::percent_encode(out, path, b"/+=@,:");
 }
 
 /// Returns a value for an element of the CGI: bytes that would end the value are escaped.
@@ -38,24 +20,6 @@ pub(crate) fn cgi_value(value: &[u8]) -> String {
         }
     }
     out
-}
-
-/// Decodes the escapes of a URL. Returns `None` if one is malformed.
-pub(crate) fn decode_url(text: &[u8]) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&byte, behind)) = rest.split_first() {
-        rest = behind;
-        if byte != b'%' {
-            out.push(byte);
-            continue;
-        }
-        let (digits, behind) = rest.split_at_checked(2)?;
-        let digits = digits.iter().all(u8::is_ascii_hexdigit).then_some(digits)?;
-        out.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
-        rest = behind;
-    }
-    Some(out)
 }
 
 /// Appends text to XML or HTML. Characters that XML does not allow become the replacement character.
@@ -96,15 +60,16 @@ pub(crate) fn parse_http_date(text: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::percent_decode;
 
     #[test]
     fn urls_are_escaped_and_decoded() {
         let mut out = String::new();
         append_url_path(b"/a b/%c?\xc3\xa9#\r\n<", &mut out);
         assert_eq!(out, "/a%20b/%25c%3F%C3%A9%23%0D%0A%3C");
-        assert_eq!(decode_url(out.as_bytes()).unwrap(), b"/a b/%c?\xc3\xa9#\r\n<");
+        assert_eq!(percent_decode(out.as_bytes()).unwrap(), b"/a b/%c?\xc3\xa9#\r\n<");
         for malformed in [&b"%"[..], b"%1", b"%zz", b"%+1", b"a%2"] {
-            assert_eq!(decode_url(malformed), None, "{malformed:?}");
+            assert_eq!(percent_decode(malformed), None, "{malformed:?}");
         }
         assert_eq!(cgi_value(b"Bearer a.b-c_d="), "Bearer%20a.b-c_d=");
         assert_eq!(cgi_value(b"x&y=1%41\xff"), "x%26y=1%2541%FF");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use base::bytes_of;
+use base::{bytes_of, percent_encode};
 
 use crate::failure::Cause;
 use crate::url::{Scheme, Url};
@@ -14,9 +14,6 @@ const REMOVED_PREFIXES: [&str; 10] =
     ["xrd.", "xrdcl.", "tpc.", "oss.", "ofs.", "pss.", "pfc.", "cks.", "cms.", "scitag."];
 /// Further such elements. The token is sent in a header.
 const REMOVED: [&str; 3] = [auth::tokens::TOKEN_KEY, "tried", "triedrc"];
-/// The digits of percent-encoding.
-const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-
 /// A server that speaks HTTP.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct HttpServer {
@@ -82,14 +79,14 @@ impl HttpAddress {
         if !path.starts_with(b"/") {
             target.push('/');
         }
-        encode(&mut target, &path, b"/");
+        percent_encode(&mut target, &path, b"/");
         for (index, (key, value)) in query_of(url).enumerate() {
             target.push(if index == 0 { '?' } else { '&' });
             // What the client has encoded stays as it is.
-            encode(&mut target, &bytes_of(key), b"%/");
+            percent_encode(&mut target, &bytes_of(key), b"%/");
             if !value.is_empty() {
                 target.push('=');
-                encode(&mut target, &bytes_of(value), b"%/:=");
+                percent_encode(&mut target, &bytes_of(value), b"%/:=");
             }
         }
         if target.len() > TARGET_BYTES_MAX {
@@ -235,37 +232,6 @@ fn shown(location: &str) -> String {
     plain.chars().take(200).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// Appends bytes in percent-encoding. Letters, digits, `-._~` and the bytes of `kept` stay.
-pub(super) fn encode(out: &mut String, bytes: &[u8], kept: &[u8]) {
-    for &byte in bytes {
-        let is_plain = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || kept.contains(&byte);
-        if is_plain {
-            out.push(char::from(byte));
-        } else {
-            let digit = |half: u8| char::from(DIGITS.get(usize::from(half)).copied().unwrap_or(b'0'));
-            out.push('%');
-            out.push(digit(byte >> 4));
-            out.push(digit(byte & 15));
-        }
-    }
-}
-
-/// Returns the bytes of a percent-encoded text. `None` if an escape is not two digits.
-pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        if byte == b'%' {
-            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-            let value = digit(bytes.next())? * 16 + digit(bytes.next())?;
-            decoded.push(u8::try_from(value).ok()?);
-        } else {
-            decoded.push(byte);
-        }
-    }
-    Some(decoded)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -325,13 +291,5 @@ mod tests {
         assert!(plain.is_directory_of(&plain.redirected("/a/").unwrap()));
         assert!(!plain.is_directory_of(&plain.redirected("/b/").unwrap()));
         assert!(plain.redirected("https://h/a").unwrap().server.tls);
-    }
-
-    #[test]
-    fn escapes_are_two_digits() {
-        assert_eq!(decode("a%20%C3%bc").as_deref(), Some("a ü".as_bytes()));
-        for text in ["%", "%2", "%zz", "%+1"] {
-            assert_eq!(decode(text), None, "{text}");
-        }
     }
 }

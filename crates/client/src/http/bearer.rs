@@ -10,7 +10,6 @@ use hyper::header::HeaderValue;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::address::decode;
 use crate::failure::Cause;
 use crate::url::Url;
 
@@ -87,7 +86,7 @@ fn find(places: &TokenPlaces) -> Option<Secret> {
 pub(super) fn token_of(url: &Url) -> Result<Option<Secret>, Cause> {
     let Some(value) = url.cgi.get(TOKEN_KEY).filter(|value| !value.is_empty()) else { return Ok(None) };
     let bad = || Cause::BadArgument("the value of authz is not a token".to_owned());
-    let decoded = decode(value).ok_or_else(bad)?;
+    let decoded = base::percent_decode(value.as_bytes()).ok_or_else(bad)?;
     let text = std::str::from_utf8(&decoded).map_err(|_| bad())?;
     let begins = text.get(..BEARER.len()).is_some_and(|start| start.eq_ignore_ascii_case(BEARER));
     let token = if begins { text.get(BEARER.len()..).unwrap_or_default() } else { text };

@@ -4,7 +4,6 @@
 
 use quick_xml::name::{Namespace, ResolveResult};
 
-use super::address::decode;
 use super::elements::{ElementHandler, EventReader, bad, read_elements, read_whole};
 use super::headers::{seconds_of, tag_of};
 use crate::failure::Cause;
@@ -34,7 +33,7 @@ pub(super) struct DavEntry {
 pub(super) fn segments(path: &str) -> Result<Vec<Vec<u8>>, Cause> {
     let mut found = Vec::new();
     for segment in path.split('/').filter(|segment| !matches!(*segment, "" | ".")) {
-        let decoded = decode(segment).unwrap_or_else(|| segment.as_bytes().to_vec());
+        let decoded = base::percent_decode(segment.as_bytes()).unwrap_or_else(|| segment.as_bytes().to_vec());
         let is_odd =
             matches!(decoded.as_slice(), b"" | b"." | b"..") || decoded.iter().any(|b| matches!(b, b'/' | 0));
         if is_odd {

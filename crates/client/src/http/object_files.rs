@@ -6,7 +6,7 @@ use hyper::{Method, StatusCode};
 use wire::xroot::ErrorCode;
 use wire::xroot::reply::StatText;
 
-use super::address::{HttpAddress, encode};
+use super::address::HttpAddress;
 use super::elements::BodyReader;
 use super::exchange::{HttpExchange, HttpReply, HttpRequest};
 use super::files::{find, stat};
@@ -138,11 +138,11 @@ async fn list_page(
     let mut query = String::new();
     if let Some(token) = token {
         query.push_str("continuation-token=");
-        encode(&mut query, token.as_bytes(), b"");
+        base::percent_encode(&mut query, token.as_bytes(), b"");
         query.push('&');
     }
     query.push_str(&format!("delimiter=%2F&list-type=2&max-keys={count}&prefix="));
-    encode(&mut query, prefix, b"");
+    base::percent_encode(&mut query, prefix, b"");
     let address = store.bucket_address(&query).map_err(|cause| exchange.refused(cause))?;
     let reply = exchange.send(&HttpRequest::new(Method::GET), &address).await?;
     let HttpReply { status, mut body, .. } = reply;

@@ -9,7 +9,7 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
 use wire::xroot::ErrorCode;
 
-use super::address::{HttpAddress, HttpServer, decode};
+use super::address::{HttpAddress, HttpServer};
 use super::exchange::{HttpBody, HttpRequest, reason};
 use super::refusal::refusal;
 use crate::failure::Cause;
@@ -63,7 +63,7 @@ impl ObjectStore {
     /// # Errors
     /// [`Cause::BadArgument`]: the address is not in the bucket.
     pub(super) fn key(&self, address: &HttpAddress) -> Result<Vec<u8>, Cause> {
-        let path = decode(address.path()).unwrap_or_default();
+        let path = base::percent_decode(address.path().as_bytes()).unwrap_or_default();
         let key = path.strip_prefix(b"/").and_then(|path| path.strip_prefix(self.bucket.as_bytes()));
         let key = match key {
             Some(b"") => Some(&b""[..]),
