@@ -41,7 +41,7 @@ struct IndexEntry {
     number: u64,
     bytes: u64,
     used: FileUse,
-    /// It is what an earlier process has recorded. The disk may be different.
+    /// Set if the entry was recorded by an earlier process. The disk may be different.
     is_recorded: bool,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct IndexedFile {
     pub(super) used: FileUse,
 }
 
-/// The difference between a file on disk and what was known about it.
+/// The difference between a file on disk and its entry in the index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FileDifference {
     /// There is none, or the file was used or removed meanwhile.
@@ -169,8 +169,8 @@ impl CacheIndex {
         self.lock().removed.is_some()
     }
 
-    /// Takes a file that was found on disk. Corrects what an earlier process has recorded about it. During the search, a
-    /// file that is not known is added, unless it was removed meanwhile. Returns the difference to what was known.
+    /// Compares a file on disk with its entry, and corrects an entry that an earlier process has recorded. During the
+    /// search, a file without an entry is added, unless it was removed meanwhile. Returns the difference.
     pub(super) fn found(&self, key: &CacheKey, bytes: u64, used: FileUse) -> FileDifference {
         let mut state = self.lock();
         match state.files.get(key) {

@@ -114,7 +114,7 @@ impl<O: CacheOrigin> DiskCache<O> {
         }
     }
 
-    /// Takes what was found in a directory. Returns whether that was a difference to what was known.
+    /// Adds the files of a directory to the index. Returns whether the index was different.
     async fn take_found(&self, found: CacheDirectory) -> bool {
         let mut is_changed = false;
         for file in found.files {

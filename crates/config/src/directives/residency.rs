@@ -270,8 +270,8 @@ pub(super) fn catalog(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> R
     Ok(())
 }
 
-/// Reads `oss.stagecmd`. A program that is started once and only reads requests (`|`) says nothing of its own about a file,
-/// so it is not in force; XRootD's agents in its place hand their requests to a queue, which this server has itself.
+/// Reads `oss.stagecmd`. A program that only reads requests (`|`) reports no result for a file, so this form is not in
+/// force. XRootD's agents in that place put requests into a queue, and this server has its own.
 pub(super) fn stage_command(
     arguments: &mut Arguments<'_>,
     draft: &mut Draft<'_>,

@@ -61,7 +61,7 @@ pub struct StreamSender {
     losses: LossLog,
 }
 
-/// What the log says about lost packets: one line for all that are lost within [`LOG_PAUSE`].
+/// Log lines about lost packets: one line for all that are lost within [`LOG_PAUSE`].
 #[derive(Default)]
 struct LossLog {
     /// Number of packets that the log has named.

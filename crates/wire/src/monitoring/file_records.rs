@@ -45,7 +45,7 @@ const OPEN_HAS_NAME: u8 = 1;
 const OPEN_WRITES: u8 = 2;
 
 flags! {
-    /// What a close record says and has.
+    /// The parts of a close record, and the kind of the close.
     FileCloseFlags(u8) {
         FORCED = 1 "forced";
         HAS_OPERATIONS = 2 "hasOPS";

@@ -1,4 +1,4 @@
-//! Tests of the recorded index: what it says after a stop at each call of the disk, and when it is damaged.
+//! Tests of the recorded index: its entries after a stop at each call of the disk, and after damage.
 
 #![allow(clippy::unwrap_used)]
 
