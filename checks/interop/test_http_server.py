@@ -269,8 +269,10 @@ def test_an_interrupted_upload_leaves_nothing(ours, name, chunked):
         connection.sendall(head + (f"{len(BIG):x}\r\n".encode() if chunked else b"") + BIG)
         wait_until(lambda: path.exists() and path.stat().st_size > len(b"old"))
     wait_until(lambda: not path.exists())
+    # The name goes first and its lock after it; between the two a reader is told that it is locked.
+    wait_until(lambda: get(ours, f"/w/{name}")[0] != 423)
     assert get(ours, f"/w/{name}")[0] == 404
-    # The place is free at once.
+    # The place is free.
     assert ask(ours, "PUT", f"/w/{name}", body=SMALL)[0].status == 201 and path.read_bytes() == SMALL
 
 
