@@ -257,23 +257,67 @@ def test_refused_uploads_change_nothing(ours):
     assert kept.read_bytes() == b"kept"
 
 
-@pytest.mark.parametrize("name", ["fresh", "replaced"])
+def replacements(directory):
+    """Returns the files of uploads that have not replaced their files yet."""
+    return list(directory.glob(".scalla-replacing-*"))
+
+
 @pytest.mark.parametrize("chunked", [False, True])
-def test_an_interrupted_upload_leaves_nothing(ours, name, chunked):
-    path = ours.tree / "w" / name
-    if name == "replaced":
-        peers.place(path, b"old")
+def test_an_interrupted_upload_leaves_nothing(ours, chunked):
+    path = ours.tree / "w" / "fresh"
     framing = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {10 * len(BIG)}"
-    head = f"PUT /w/{name} HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n".encode()
+    head = f"PUT /w/fresh HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n".encode()
     with socket.create_connection(("localhost", ours.port), timeout=SECONDS) as connection:
         connection.sendall(head + (f"{len(BIG):x}\r\n".encode() if chunked else b"") + BIG)
-        wait_until(lambda: path.exists() and path.stat().st_size > len(b"old"))
+        wait_until(lambda: path.exists() and path.stat().st_size > 0)
+        assert ask(ours, "HEAD", "/w/fresh")[0].status == 404
+        assert "/w/fresh" not in properties(ours, "/w", "1")
     wait_until(lambda: not path.exists())
     # The name goes first and its lock after it; between the two a reader is told that it is locked.
-    wait_until(lambda: get(ours, f"/w/{name}")[0] != 423)
-    assert get(ours, f"/w/{name}")[0] == 404
+    wait_until(lambda: get(ours, "/w/fresh")[0] != 423)
+    assert get(ours, "/w/fresh")[0] == 404
     # The place is free.
-    assert ask(ours, "PUT", f"/w/{name}", body=SMALL)[0].status == 201 and path.read_bytes() == SMALL
+    assert ask(ours, "PUT", "/w/fresh", body=SMALL)[0].status == 201 and path.read_bytes() == SMALL
+    path.unlink()
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_an_interrupted_upload_keeps_the_old_file(ours, chunked):
+    path = ours.tree / "w" / f"replaced-{chunked}"
+    peers.place(path, b"old")
+    path.chmod(0o640)
+    owner = path.stat().st_uid
+    framing = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {10 * len(BIG)}"
+    head = f"PUT /w/{path.name} HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n".encode()
+    with socket.create_connection(("localhost", ours.port), timeout=SECONDS) as connection:
+        connection.sendall(head + (f"{len(BIG):x}\r\n".encode() if chunked else b"") + BIG)
+        wait_until(lambda: any(one.stat().st_size > 0 for one in replacements(path.parent)))
+        assert get(ours, f"/w/{path.name}") == (200, b"old")
+        assert ask(ours, "HEAD", f"/w/{path.name}")[0].getheader("Content-Length") == "3"
+        assert not [name for name in properties(ours, "/w", "1") if ".scalla" in name]
+        assert ".scalla-replacing" not in str(xrdfs(ours, "ls", "/w").ok())
+    wait_until(lambda: not replacements(path.parent))
+    assert get(ours, f"/w/{path.name}") == (200, b"old")
+    for name, bad in (("Digest", "adler32=1e720468"), ("Content-MD5", "AAAAAAAAAAAAAAAAAAAAAA==")):
+        assert ask(ours, "PUT", f"/w/{path.name}", {name: bad}, SMALL)[0].status == 400
+    assert path.read_bytes() == b"old" and not replacements(path.parent)
+    assert ask(ours, "PUT", f"/w/{path.name}", body=SMALL)[0].status == 201 and path.read_bytes() == SMALL
+    status = path.stat()
+    assert (status.st_mode & 0o7777, status.st_uid) == (0o640, owner)
+
+
+def test_an_upload_of_a_killed_server_keeps_the_old_file():
+    with OurWebServer() as server:
+        path = server.tree / "f"
+        peers.place(path, b"old")
+        with socket.create_connection(("localhost", server.port), timeout=SECONDS) as connection:
+            connection.sendall(f"PUT /f HTTP/1.1\r\nHost: h\r\nContent-Length: {10 * len(BIG)}\r\n\r\n".encode() + BIG)
+            wait_until(lambda: any(one.stat().st_size > 0 for one in replacements(server.tree)))
+            server.kill()
+        server.start()
+        assert get(server, "/f") == (200, b"old")
+        assert ask(server, "PUT", "/f", body=SMALL)[0].status == 201
+        assert path.read_bytes() == SMALL and not replacements(server.tree)
 
 
 def test_names_are_changed(ours):

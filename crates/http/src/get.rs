@@ -25,7 +25,7 @@ pub(crate) async fn reply(context: &RequestContext) -> Result<RequestReply, Requ
 }
 
 async fn head(context: &RequestContext) -> Result<RequestReply, RequestRefusal> {
-    let stat = context.stat().await?;
+    let stat = listing::shown(context.stat().await?)?;
     let version = TaggedVersion::of(&stat);
     if stat.kind == FileKind::File {
         match conditions::evaluate(context.headers(), &version) {

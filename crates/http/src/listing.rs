@@ -51,6 +51,14 @@ impl DirectoryPage {
     }
 }
 
+/// Returns the status of what clients are shown. A file that is still being written is not there yet.
+pub(crate) fn shown(stat: FileStat) -> Result<FileStat, RequestRefusal> {
+    match stat.posc_pending {
+        true => Err(RequestRefusal::new(StatusCode::NOT_FOUND, "The file is being written.")),
+        false => Ok(stat),
+    }
+}
+
 /// Replies to PROPFIND.
 pub(crate) async fn properties(
     context: &RequestContext,
@@ -74,7 +82,7 @@ pub(crate) async fn properties(
         }
         Err(_) => return Err(RequestRefusal::new(StatusCode::REQUEST_TIMEOUT, "The body does not arrive.")),
     }
-    let stat = context.stat().await?;
+    let stat = shown(context.stat().await?)?;
     let path = context.target.path.without_slash();
     let mut text = String::from(
         "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\" \
@@ -208,7 +216,8 @@ fn end_of(form: ListingForm) -> &'static str {
     }
 }
 
-/// Appends an entry. Those without a status have disappeared meanwhile.
+/// Appends an entry. Those without a status have disappeared meanwhile, and unfinished files are not
+/// shown.
 fn append_entry(
     form: ListingForm,
     directory: &LogicalPath,
@@ -216,7 +225,7 @@ fn append_entry(
     stat: Option<&FileStat>,
     text: &mut String,
 ) {
-    let Some(stat) = stat else { return };
+    let Some(stat) = stat.filter(|stat| !stat.posc_pending) else { return };
     let mut path = directory.as_bytes().to_vec();
     if !directory.is_root() {
         path.push(b'/');
@@ -319,7 +328,11 @@ mod tests {
         assert!(text.contains("<D:href>/d</D:href>") && text.contains("<D:collection/>"), "{text}");
         text.clear();
         append_entry(ListingForm::Properties, &directory, b"gone", None, &mut text);
+        let unfinished = FileStat { posc_pending: true, ..stat(FileKind::File) };
+        append_entry(ListingForm::Properties, &directory, b"part", Some(&unfinished), &mut text);
+        append_entry(ListingForm::Page, &directory, b"part", Some(&unfinished), &mut text);
         assert_eq!(text, "");
+        assert!(shown(unfinished).is_err() && shown(stat(FileKind::File)).is_ok());
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! PUT. The file persists when all of the body has arrived and the file is closed; otherwise it is
-//! removed.
+//! removed, and a file that it would have replaced stays.
 
 use crate::call::{CallFailure, RequestFile};
 use crate::expected::ExpectedChecksums;
@@ -46,44 +46,40 @@ pub(crate) async fn reply(
     Ok(reply::done(StatusCode::CREATED))
 }
 
-/// Opens the file. The content of a file that is replaced is lost from then on, so such a file is opened
-/// only when the body has begun to arrive.
+/// Opens the file. An existing one stays as it is until the new one is closed.
 async fn open(
     context: &RequestContext,
     target: &Target,
     exclusive: bool,
     body: &mut UploadBody<'_>,
 ) -> Result<RequestFile, RequestRefusal> {
-    let open = |new: bool| {
-        let target = target.clone();
-        let request = move || OpenRequest {
+    // A client that waits for `100 Continue` must learn first that another server takes the file, or that
+    // nobody does. A request of which only the head arrives creates nothing otherwise.
+    if !exclusive && !context.headers().contains_key(EXPECT) {
+        body.wait().await?;
+    }
+    let open = || {
+        let request = OpenRequest {
             write: true,
-            new,
-            delete: !new,
+            new: exclusive,
+            delete: !exclusive,
+            replace: !exclusive,
             make_path: true,
             posc: true,
             mode: FILE_MODE,
             ..OpenRequest::default()
         };
-        context.open(move || Operation::Open(target.clone(), Box::new(request())))
+        Operation::Open(target.clone(), Box::new(request))
     };
-    // A client that waits for `100 Continue` must learn first that another server takes the file, or that
-    // nobody does. Nothing is lost where there is no file.
-    if exclusive || context.headers().contains_key(EXPECT) {
-        match open(true).await {
-            Ok((file, _)) => return Ok(file),
-            Err(RequestRefusal::Call(CallFailure::Error(error))) if error.kind == ErrorKind::ItExists => {
-                if exclusive {
-                    return Err(RequestRefusal::new(StatusCode::PRECONDITION_FAILED, error.text));
-                }
-            }
-            // The right to replace a file may be another than that to create one.
-            Err(RequestRefusal::Call(CallFailure::Error(_))) if !exclusive => {}
-            Err(refusal) => return Err(refusal),
+    match context.open(open).await {
+        Ok((file, _)) => Ok(file),
+        Err(RequestRefusal::Call(CallFailure::Error(error)))
+            if exclusive && error.kind == ErrorKind::ItExists =>
+        {
+            Err(RequestRefusal::new(StatusCode::PRECONDITION_FAILED, error.text))
         }
+        Err(refusal) => Err(refusal),
     }
-    body.wait().await?;
-    Ok(open(false).await?.0)
 }
 
 /// Checks the head. Returns whether the file must not exist.

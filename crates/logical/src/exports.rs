@@ -50,6 +50,13 @@ impl ExportTable {
     /// Returns the export of a path. Outside of all exports the error is `Stating path '/x' is
     /// disallowed.` with the participle of the operation, and lists the exports.
     pub(crate) fn find(&self, path: &LogicalPath, participle: &str) -> Result<&ExportConfig, Error> {
+        if storage::is_replacement(path) {
+            let text = format!(
+                "{participle} path '{}' is disallowed. The name is reserved for files that replace others.",
+                path.text()
+            );
+            return Err(Error::new(ErrorKind::NotAuthorized, text));
+        }
         self.sorted.iter().find(|export| path.is_within(&export.prefix)).ok_or_else(|| {
             let mut exported: Vec<String> =
                 self.sorted.iter().map(|export| export.prefix.without_slash().text().into_owned()).collect();

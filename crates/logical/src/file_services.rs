@@ -4,16 +4,20 @@
 use crate::checkpoint::CheckpointTable;
 use crate::checksum::ChecksumService;
 use crate::config::AttributeLimits;
-use crate::describe::UserDirectory;
+use crate::describe::{self, UserDirectory};
+use crate::errno;
 use crate::events::EventForwarder;
 use crate::open_table::OpenTable;
 use crate::persist::UnfinishedFiles;
 use crate::rights::{AccountView, StorageRights};
-use crate::wholeness::WholenessRule;
-use base::Clock;
+use crate::wholeness::{Wholeness, WholenessRule};
+use crate::writers::FileKey;
+use base::{Clock, LogicalPath};
 use digest::Algorithm;
+use std::io;
 use std::sync::Arc;
-use storage::{Backend, StorageUser};
+use storage::{Backend, Metadata, StorageUser};
+use vfs::FileKind;
 
 /// The components that open files use.
 pub(crate) struct FileServices {
@@ -34,6 +38,27 @@ pub(crate) struct FileServices {
 }
 
 impl FileServices {
+    /// Fails if the file at a path, which has this status if it exists, must not be replaced.
+    pub(crate) fn check_replaced(&self, path: &LogicalPath, found: Option<&Metadata>) -> io::Result<()> {
+        let refuse = |number| Err(io::Error::from_raw_os_error(number));
+        let blocked = self.checkpoints.blocked();
+        blocked.check_path(path, true)?;
+        if self.checkpoints.keeps_names_below(path) {
+            return refuse(errno::TEXT_BUSY);
+        }
+        let Some(found) = found else { return Ok(()) };
+        match describe::kind(found) {
+            FileKind::File => {}
+            FileKind::Directory => return refuse(errno::IS_A_DIRECTORY),
+            FileKind::Other => return refuse(errno::NOT_A_BLOCK_DEVICE),
+        }
+        blocked.check_file(FileKey::from(found), || self.backend.identity(path), true)?;
+        match self.wholeness.at(path, found) {
+            Wholeness::Whole => Ok(()),
+            _ => refuse(errno::TEXT_BUSY),
+        }
+    }
+
     /// Returns the components with the rights of an account; `None` if the storage cannot act for
     /// users. The tables of open, unfinished and checkpointed files stay common to all.
     pub(crate) fn for_user(&self, user: &Arc<StorageUser>) -> Option<Self> {

@@ -34,6 +34,7 @@
 //! | `writers` | files open for writing, by device and inode |
 //! | `wholeness` | decides whether a file is complete or unfinished |
 //! | `proof` | proofs that a record belongs to the file at its path |
+//! | `persisting_release` | the release of a file that persists on close |
 //! | `persist` | persist on successful close (POSC) |
 //! | `checkpoint` | changes that can be undone, even after a crash |
 //! | `third_party` | copies between servers, as source and as destination; [`Fetcher`] |
@@ -93,6 +94,7 @@ mod open_table;
 mod own_pages;
 mod path_lists;
 mod persist;
+mod persisting_release;
 mod prepare;
 mod presence;
 mod proof;

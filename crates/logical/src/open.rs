@@ -9,12 +9,14 @@
 //! | `plan` | [`OpenServices`]; checks an open and decides how to execute it |
 //! | `pending` | files that persist only on successful close |
 //! | `finish` | checks an opened file and creates its handle |
+//! | `replacement` | files that replace others when they are closed |
 //! | `refusals` | errors of opens of unfinished files |
 
 mod finish;
 mod pending;
 mod plan;
 mod refusals;
+mod replacement;
 mod start;
 
 pub(crate) use plan::{OpenPlan, OpenServices};
@@ -62,7 +64,11 @@ fn lock(opener: &OpenServices, plan: &OpenPlan) -> Result<LockTicket, Error> {
         (true, true) => LockUse::WriteAsReader,
         (true, false) => LockUse::Write,
     };
-    opener.services.open_table.locks.acquire(&plan.plain, usage, plan.enforce_lock)
+    let lock = opener.services.open_table.locks.acquire(&plan.plain, usage, plan.enforce_lock);
+    match &plan.replaces {
+        Some(replaced) => lock.map_err(|_| replacement::locked(&replaced.path)),
+        None => lock,
+    }
 }
 
 /// Opens a file for reading if its name is in memory.
@@ -106,6 +112,15 @@ fn open_admitted(opener: &Arc<OpenServices>, plan: &OpenPlan) -> Answer {
     if let Err(error) = check_reachable(opener, plan) {
         return Answer::Error(error);
     }
+    match replacement::plan_replacement(opener, plan) {
+        Ok(Some(plan)) => open_claimed(opener, &plan),
+        Ok(None) => open_claimed(opener, plan),
+        Err(error) => Answer::Error(error),
+    }
+}
+
+/// Opens a file under a claim of its name.
+fn open_claimed(opener: &Arc<OpenServices>, plan: &OpenPlan) -> Answer {
     let claim =
         if plan.write { opener.services.persist.claim(&[&plan.plain], ClaimScope::Name) } else { None };
     if plan.write && claim.is_none() {
@@ -137,8 +152,9 @@ fn open_admitted(opener: &Arc<OpenServices>, plan: &OpenPlan) -> Answer {
         Admission::Resume(ticket) => return pending::resume(opener, plan, lock, ticket),
         Admission::Free => {}
     }
-    let persists =
-        plan.copy.is_some() || opener.services.persist.persists_on_close(plan.asks_persist, plan.creates);
+    let persists = plan.copy.is_some()
+        || plan.replaces.is_some()
+        || opener.services.persist.persists_on_close(plan.asks_persist, plan.creates);
     if !plan.write || plan.request.new {
         return if persists {
             create_pending(opener, plan, lock, Wholeness::Whole)
@@ -150,6 +166,9 @@ fn open_admitted(opener: &Arc<OpenServices>, plan: &OpenPlan) -> Answer {
         Ok(found) => found,
         Err(error) => return Answer::Error(plan.unable(error)),
     };
+    if plan.replaces.is_some() && found == Wholeness::Whole && has_name(opener, plan) {
+        return Answer::Error(replacement::foreign(plan));
+    }
     match found {
         found @ Wholeness::Whole if persists => create_pending(opener, plan, lock, found),
         Wholeness::Whole => plain(opener, plan, lock),
@@ -184,6 +203,11 @@ fn check_reachable(opener: &OpenServices, plan: &OpenPlan) -> Result<(), Error> 
         Err(error) if !storage::is_missing(&error) => Err(plan.unable(error)),
         Ok(_) | Err(_) => Ok(()),
     }
+}
+
+/// Reports whether something may be at the path of a plan.
+fn has_name(opener: &OpenServices, plan: &OpenPlan) -> bool {
+    opener.services.backend.has_name(&plan.plain).unwrap_or(true)
 }
 
 /// Decides whether the file at a path is complete; a missing file counts as complete. Fails if a

@@ -13,7 +13,8 @@ use crate::errno::{self, os, unable};
 use crate::file_services::FileServices;
 use crate::lock::LockTicket;
 use crate::names::FileName;
-use crate::persist::{PendingTicket, ReleasedFile};
+use crate::persist::PendingTicket;
+use crate::persisting_release::PersistRelease;
 use crate::third_party::{HeldGrant, PullState};
 use crate::writers::{FileKey, WriterTicket};
 use base::{CopyRange, Error, ErrorKind, LogicalPath, Owner, ReadPiece, errno_text};
@@ -34,6 +35,8 @@ pub(crate) struct NewFile {
     pub(crate) writer: Option<WriterTicket>,
     pub(crate) lock: LockTicket,
     pub(crate) persist: Option<PendingTicket>,
+    /// The lock on the file that this one replaces when it is closed.
+    pub(crate) replaced_lock: Option<Arc<LockTicket>>,
     pub(crate) read_only_export: bool,
     /// The access by the open, on exports that record accesses.
     pub(crate) access: Option<RecordedAccess>,
@@ -77,6 +80,8 @@ pub(crate) struct OpenFileState {
     pub(crate) failed: AtomicBool,
     /// The ticket of a file that persists only on successful close.
     persist: Option<PendingTicket>,
+    /// The file replaces another one when it is closed.
+    is_replacement: bool,
     /// A checkpoint is active, so changes must save the old bytes first.
     has_checkpoint: AtomicBool,
     checkpoint: Mutex<Option<FileCheckpoint>>,
@@ -101,6 +106,8 @@ pub(crate) struct OpenFileState {
 /// The tickets by which other operations know that the file is open.
 struct Tickets {
     lock: LockTicket,
+    /// That of the file that is replaced.
+    _replaced: Option<Arc<LockTicket>>,
     writer: Option<WriterTicket>,
 }
 
@@ -137,6 +144,7 @@ impl OpenFileState {
             access: new.access,
             failed: AtomicBool::new(false),
             persist: new.persist,
+            is_replacement: new.replaced_lock.is_some(),
             has_checkpoint: AtomicBool::new(false),
             checkpoint: Mutex::default(),
             no_stored_checksum: AtomicBool::new(!new.has_checksums),
@@ -148,7 +156,11 @@ impl OpenFileState {
             needs_this_server: new.needs_this_server,
             offers_copies: new.offers_copies,
             grant: Mutex::default(),
-            tickets: Mutex::new(Some(Tickets { lock: new.lock, writer: new.writer })),
+            tickets: Mutex::new(Some(Tickets {
+                lock: new.lock,
+                _replaced: new.replaced_lock,
+                writer: new.writer,
+            })),
             flight: Mutex::default(),
         })
     }
@@ -268,26 +280,8 @@ impl OpenFileState {
     fn finish_persist(&self, parting: ReleaseReason) -> Result<(), Error> {
         let Some(ticket) = self.persist else { return Ok(()) };
         let spoiled = self.failed.load(Ordering::Acquire);
-        let persist = &self.services.persist;
-        let path = persist.path_of(ticket);
-        let fate = match parting {
-            ReleaseReason::Close { failed } => persist
-                .close(ticket, self.file.as_ref(), self.services.backend.as_ref(), failed || spoiled)
-                .map_err(|e| Error::unable("close", &self.path, e))?,
-            ReleaseReason::Abandon => persist.abandon(ticket, spoiled),
-        };
-        match fate {
-            ReleasedFile::Kept => {}
-            ReleasedFile::Persisted => {
-                self.services.events.created(path.as_ref().unwrap_or(&self.path), false)
-            }
-            ReleasedFile::Doomed => {
-                if let Some(path) = persist.remove(ticket, self.services.backend.as_ref()) {
-                    self.services.events.removed(&path);
-                }
-            }
-        }
-        Ok(())
+        let release = PersistRelease { ticket, parting, spoiled, is_replacement: self.is_replacement };
+        release.finish(&self.services, &self.path, self.file.as_ref())
     }
 
     fn checkpoint(&self) -> MutexGuard<'_, Option<FileCheckpoint>> {

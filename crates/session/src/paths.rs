@@ -124,6 +124,7 @@ impl NamespaceRequest<'_> {
                 append: has(OpenOptions::APND),
                 new: has(OpenOptions::NEW),
                 delete: has(OpenOptions::DELETE),
+                replace: false,
                 make_path: has(OpenOptions::MKPATH) || (has(OpenOptions::ASYNC) && creates),
                 existing_parent: None,
                 counts_as_reader: creates && (read || !(writes || appends)),

@@ -45,6 +45,7 @@ pub mod posix;
 mod private;
 mod processes;
 mod refused_features;
+mod replacement;
 mod residency_attributes;
 pub mod ring;
 mod transfer;
@@ -73,6 +74,7 @@ pub use pool::{
 pub use posix::Posix;
 pub use private::{PrivateDirectory, SharedDirectory, UntrustedFile};
 pub use processes::{is_in_group_of_session, process_environment, process_numbers, process_owner};
+pub use replacement::{is_replacement, replacement_path};
 pub use residency_attributes::{
     CLIENT_ATTRIBUTE_PREFIX, COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, FilePin,
     PIN_ATTRIBUTE,

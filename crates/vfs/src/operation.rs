@@ -179,6 +179,9 @@ pub struct OpenRequest {
     pub new: bool,
     /// Truncate an existing file; create a missing one.
     pub delete: bool,
+    /// With `delete`: the new content takes the place of an existing file when the file is closed
+    /// successfully, and that file stays as it is until then. The open then persists on close too.
+    pub replace: bool,
     /// Create missing parent directories.
     pub make_path: bool,
     /// A directory above the path that must exist: missing parents are created only below it.

@@ -157,7 +157,7 @@ fn make_handle(
     let export = opener.exports.find(&plan.path, "Opening")?;
     let clock = opener.services.clock.as_ref();
     let new = NewFile {
-        path: plan.plain.clone(),
+        path: plan.replaces.as_ref().map_or(&plan.plain, |replaced| &replaced.path).clone(),
         key: FileKey::from(metadata),
         caller: plan.caller.clone(),
         owner: plan.owner,
@@ -165,6 +165,7 @@ fn make_handle(
         writer: parts.writer,
         lock: parts.lock,
         persist,
+        replaced_lock: plan.replaces.as_ref().map(|replaced| replaced.lock.clone()),
         read_only_export: export.is_read_only(),
         access: export.access_interval.map(|interval| RecordedAccess::now(interval, clock)),
         empty: metadata.size == 0,

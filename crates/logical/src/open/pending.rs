@@ -93,7 +93,9 @@ pub(super) fn create_pending(
         Err(error) => Answer::Error(error),
     };
     if matches!(answer, Answer::Value(_)) {
-        opener.services.events.created(&plan.plain, true);
+        if plan.replaces.is_none() {
+            opener.services.events.created(&plan.plain, true);
+        }
     } else {
         undo_create(opener, plan, ticket, file, (before.ok(), found));
     }
@@ -170,7 +172,8 @@ fn reserve(opener: &OpenServices, plan: &OpenPlan) -> Result<PendingTicket, Erro
     let mode = opener.creation_modes.of_file(plan.request.mode);
     let attempt = || {
         let who = (&plan.caller.identity, opener.services.rights.user());
-        opener.services.persist.reserve(&plan.plain, who, mode).map_err(|e| plan.unable(e))
+        let replaces = plan.replaces.as_ref().map(|replaced| &replaced.path);
+        opener.services.persist.reserve((&plan.plain, replaces), who, mode).map_err(|e| plan.unable(e))
     };
     if let Some(ticket) = attempt()? {
         return Ok(ticket);
@@ -200,6 +203,10 @@ fn prepare(
         .persist
         .mark(ticket, file, before, opener.services.backend.as_ref())
         .map_err(|e| plan.unable(e))?;
+    if let Some(replaced) = &plan.replaces {
+        // A client learns before it sends the content that the owner cannot be kept.
+        persist::keep_owner(file, &replaced.metadata).map_err(|e| plan.unable(e))?;
+    }
     if !plan.creates {
         return Ok(());
     }

@@ -1,5 +1,6 @@
 //! Checks the request of an open before the storage is accessed, and the result: an [`OpenPlan`].
 
+use super::replacement::ReplacedFile;
 use crate::config::ModeRules;
 use crate::errno::{self, unable};
 use crate::exports::{self, ExportTable};
@@ -58,6 +59,8 @@ pub(crate) struct OpenPlan {
     pub(super) enforce_lock: bool,
     /// The client requested persist on successful close.
     pub(super) asks_persist: bool,
+    /// The file whose place the new one takes when it is closed. `plain` is then the path beside it.
+    pub(super) replaces: Option<ReplacedFile>,
     /// The third-party copy of which this file is the destination.
     pub(super) copy: Option<Arc<RunningCopy>>,
     /// Where the open is executed, if not in the pool of the path.
@@ -143,6 +146,7 @@ pub(super) fn plan(
         cgi: target.cgi.clone(),
         enforce_lock: export.lock && !request.force,
         asks_persist: request.posc || target.cgi.text("ofs.posc") == Some("1"),
+        replaces: None,
         copy: None,
         place: None,
         request,

@@ -4,14 +4,16 @@
 //! The order of claim, sync and mark is kept in one place here, because a crash after each step
 //! must leave a consistent state.
 
-use super::mark::MarkedFile;
+use super::mark::{MarkedFile, SyncedFile};
 use super::table::CloseDecision;
 use super::{ClaimScope, PathClaim, PendingTicket, ReleasedFile, UnfinishedFiles};
+use crate::config::Durability;
+use crate::describe;
 use crate::errno;
 use base::LogicalPath;
 use std::io;
 use std::time::Duration;
-use storage::{Backend, StoredFile};
+use storage::{Backend, CLIENT_ATTRIBUTE_PREFIX, Metadata, StoredFile};
 
 /// Deadline of a close for the claim on the name of its file.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
@@ -24,7 +26,7 @@ impl UnfinishedFiles {
         &self,
         ticket: PendingTicket,
         file: &dyn StoredFile,
-        backend: &dyn Backend,
+        (backend, check): (&dyn Backend, ReplacedCheck<'_>),
         failed: bool,
     ) -> io::Result<ReleasedFile> {
         let settled = self.table().close_handle(ticket, failed, self.clock.now() + self.config.hold);
@@ -35,15 +37,24 @@ impl UnfinishedFiles {
                 Err(io::Error::other("the client that took this file over has disconnected"))
             }
             CloseDecision::Spoiled => Err(spoiled()),
-            CloseDecision::Whole => self.make_whole(ticket, file, backend),
+            CloseDecision::Whole => self.make_whole(ticket, file, (backend, check)),
         }
+    }
+
+    /// Dooms the file of the owning handle after a failed close. Reports whether no handle holds it.
+    pub(crate) fn doom(&self, ticket: PendingTicket) -> bool {
+        let mut table = self.table();
+        let Some(pending) = table.files.get_mut(&ticket.number) else { return false };
+        let is_free = pending.owner == ticket.ticket && pending.holders == 0;
+        pending.leaving |= is_free;
+        is_free
     }
 
     fn make_whole(
         &self,
         ticket: PendingTicket,
         file: &dyn StoredFile,
-        backend: &dyn Backend,
+        (backend, check): (&dyn Backend, ReplacedCheck<'_>),
     ) -> io::Result<ReleasedFile> {
         let _closing = CompletingClose { persist: self, number: ticket.number };
         let Some(path) = self.path_of(ticket) else { return Ok(ReleasedFile::Kept) };
@@ -56,7 +67,7 @@ impl UnfinishedFiles {
             }
         })?;
         // From here on no other operation changes the name or mode, so the mark is not set again.
-        let Some((path, _claim)) = self.claim_of(ticket, CLOSE_PATIENCE) else {
+        let Some((path, target, _claim)) = self.claim_with_replaced(ticket) else {
             return Err(io::Error::from_raw_os_error(errno::TEXT_BUSY));
         };
         // During the sync another client may have taken the file over or failed to write it.
@@ -66,13 +77,72 @@ impl UnfinishedFiles {
             Some(pending) => pending.record.mode,
             None => return Ok(ReleasedFile::Kept),
         };
-        if let Err(error) = synced.make_whole(mode) {
+        let completed = match &target {
+            Some(target) => self.replace((&path, target), (file, synced, mode), (backend, check)),
+            None => synced.make_whole(mode).map(drop),
+        };
+        if let Err(error) = completed {
             tracing::debug!(path = %path.shown(), %error, "cannot complete a file on its close");
             return Err(error);
         }
         self.forget_number(ticket.number);
         self.journal.end([ticket.number]);
         Ok(ReleasedFile::Persisted)
+    }
+
+    /// Gives a synced replacement the name, the permission bits, the owner and the attributes of clients
+    /// of the file that it replaces. Before the rename, that file is unchanged; after it, the replacement
+    /// is complete.
+    fn replace(
+        &self,
+        (path, target): (&LogicalPath, &LogicalPath),
+        (file, synced, mode): (&dyn StoredFile, SyncedFile<'_>, u32),
+        (backend, check): (&dyn Backend, ReplacedCheck<'_>),
+    ) -> io::Result<()> {
+        let replaced = match backend.stat(target) {
+            Ok(metadata) => Some(metadata),
+            Err(error) if storage::is_missing(&error) => None,
+            Err(error) => return Err(error),
+        };
+        check(target, replaced.as_ref())?;
+        if self.number_at(target).is_some() {
+            return Err(io::Error::from_raw_os_error(errno::TEXT_BUSY));
+        }
+        let mut mode = mode;
+        if let Some(replaced) = &replaced {
+            mode = replaced.mode & describe::MODE_BITS & !describe::MODE_PENDING;
+            keep_owner(file, replaced)?;
+            keep_attributes(backend, target, file)?;
+        }
+        synced.replace(mode, || {
+            backend.rename(path, target, None)?;
+            match self.config.durability {
+                Durability::Synced => backend.sync_name(target),
+                Durability::Relaxed => Ok(()),
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Claims the present name of an unfinished file, with that of the file that it replaces.
+    fn claim_with_replaced(
+        &self,
+        ticket: PendingTicket,
+    ) -> Option<(LogicalPath, Option<LogicalPath>, PathClaim<'_>)> {
+        let names = || {
+            let table = self.table();
+            let record = &table.files.get(&ticket.number)?.record;
+            Some((record.path.clone(), record.replaces.clone()))
+        };
+        loop {
+            let (path, target) = names()?;
+            let all: Vec<_> = std::iter::once(&path).chain(&target).collect();
+            let claim = self.claims.claim_within(&all, ClaimScope::Name, CLOSE_PATIENCE)?;
+            // The file may have been renamed meanwhile.
+            if names()? == (path.clone(), target.clone()) {
+                return Some((path, target, claim));
+            }
+        }
     }
 
     /// Claims the present name of an unfinished file. `None` if others do not release it, or if the
@@ -91,6 +161,33 @@ impl UnfinishedFiles {
             }
         }
     }
+}
+
+/// Decides whether a file may be replaced, of which this is the status if it exists.
+pub(crate) type ReplacedCheck<'a> = &'a dyn Fn(&LogicalPath, Option<&Metadata>) -> io::Result<()>;
+
+/// Gives a file the owner and the group of the one that it replaces.
+pub(crate) fn keep_owner(file: &dyn StoredFile, replaced: &Metadata) -> io::Result<()> {
+    let own = file.stat()?;
+    if (own.uid, own.gid) == (replaced.uid, replaced.gid) {
+        return Ok(());
+    }
+    file.set_owner(replaced.uid, replaced.gid)
+}
+
+/// Gives a file the attributes that clients have set for the one that it replaces. Checksums and records
+/// of the server describe the former content, and stay with it.
+fn keep_attributes(backend: &dyn Backend, target: &LogicalPath, file: &dyn StoredFile) -> io::Result<()> {
+    let names = match backend.attributes(target) {
+        Err(error) if error.raw_os_error() == Some(errno::UNSUPPORTED) => return Ok(()),
+        names => names?,
+    };
+    for name in names.iter().filter(|name| name.starts_with(CLIENT_ATTRIBUTE_PREFIX)) {
+        if let Some(value) = backend.attribute(target, name)? {
+            file.set_attribute(name, &value, false)?;
+        }
+    }
+    Ok(())
 }
 
 fn spoiled() -> io::Error {

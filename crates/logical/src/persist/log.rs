@@ -43,6 +43,8 @@ pub(crate) struct UnfinishedRecord {
     pub(crate) host: String,
     /// The identity of the file; `None` until it exists, and in records of version 1.
     pub(crate) proof: Option<Proof>,
+    /// The file beside it whose place it takes when it is complete.
+    pub(crate) replaces: Option<LogicalPath>,
     /// The account that creates the file; `None` for the server itself.
     pub(crate) account: Option<Arc<StorageUser>>,
 }
@@ -65,6 +67,8 @@ enum JournalLine {
         host: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         proof: Option<Box<Proof>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        replaces: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         account: Option<RecordedUser>,
     },
@@ -138,14 +142,35 @@ impl UnfinishedJournal {
                         "a line of the journal of unfinished files has an invalid number; it is ignored"
                     );
                 }
-                JournalLine::Pending { number, path, also, mode, user, pid, host, proof, account } => {
+                JournalLine::Pending {
+                    number,
+                    path,
+                    also,
+                    mode,
+                    user,
+                    pid,
+                    host,
+                    proof,
+                    replaces,
+                    account,
+                } => {
                     let account = account.and_then(RecordedUser::into_user);
                     let (also, proof) = (also.as_deref().and_then(unescape), proof.map(|proof| *proof));
+                    let replaces = replaces.as_deref().and_then(unescape);
                     if let Some(path) = unescape(&path) {
-                        self.live.insert(
+                        let record = UnfinishedRecord {
                             number,
-                            UnfinishedRecord { number, path, also, mode, user, pid, host, proof, account },
-                        );
+                            path,
+                            also,
+                            mode,
+                            user,
+                            pid,
+                            host,
+                            proof,
+                            replaces,
+                            account,
+                        };
+                        self.live.insert(number, record);
                     }
                 }
                 JournalLine::Done { number } => {
@@ -266,6 +291,7 @@ fn pending(record: &UnfinishedRecord) -> JournalLine {
         pid: record.pid,
         host: record.host.clone(),
         proof: record.proof.clone().map(Box::new),
+        replaces: record.replaces.as_ref().map(escape),
         account: record.account.as_ref().map(RecordedUser::from),
     }
 }
@@ -358,6 +384,7 @@ mod tests {
             pid: 7,
             host: "h\"\\".into(),
             proof: None,
+            replaces: None,
             account: None,
         }
     }

@@ -89,6 +89,23 @@ impl<'a> MarkedFile<'a> {
 impl SyncedFile<'_> {
     /// Removes the mark and waits until that is durable.
     pub(super) fn make_whole(self, mode: u32) -> io::Result<WholeFile> {
+        let file = self.0.file;
+        let whole = self.unmark(mode)?;
+        remove_number(file);
+        Ok(whole)
+    }
+
+    /// Removes the mark of a replacement, and gives it its name by `rename`. The number stays until then,
+    /// because it identifies the file.
+    pub(super) fn replace(self, mode: u32, rename: impl FnOnce() -> io::Result<()>) -> io::Result<WholeFile> {
+        let file = self.0.file;
+        let whole = self.unmark(mode)?;
+        rename()?;
+        remove_number(file);
+        Ok(whole)
+    }
+
+    fn unmark(self, mode: u32) -> io::Result<WholeFile> {
         let Self(MarkedFile { file, durability }) = self;
         file.set_mode(mode & !describe::MODE_PENDING)?;
         if durability == Durability::Synced
@@ -98,7 +115,6 @@ impl SyncedFile<'_> {
             file.set_mode(mode | describe::MODE_PENDING)?;
             return Err(error);
         }
-        remove_number(file);
         Ok(WholeFile)
     }
 }

@@ -34,6 +34,7 @@ pub use administration::ClearOutcome;
 use base::{Clock, Identity, LogicalPath};
 use claim::Claims;
 pub(crate) use claim::{ClaimScope, PathClaim};
+pub(crate) use closing::keep_owner;
 use log::UnfinishedJournal;
 pub(crate) use log::{UnfinishedRecord, escape};
 use mark::MarkedFile;
@@ -244,11 +245,12 @@ impl UnfinishedFiles {
         Admission::Resume(ticket)
     }
 
-    /// Reserves `path` for a file that will be created. `None` if it is reserved already; EUSERS if
+    /// Reserves `path` for a file that will be created, and that takes the place of `replaces` when it
+    /// is complete. `None` if it is reserved already; EUSERS if
     /// the limit is reached.
     pub(crate) fn reserve(
         &self,
-        path: &LogicalPath,
+        (path, replaces): (&LogicalPath, Option<&LogicalPath>),
         (who, account): (&Identity, Option<&Arc<StorageUser>>),
         mode: u32,
     ) -> io::Result<Option<PendingTicket>> {
@@ -271,6 +273,7 @@ impl UnfinishedFiles {
             pid: who.pid,
             host: who.host().to_owned(),
             proof: None,
+            replaces: replaces.cloned(),
             account: account.cloned(),
         };
         table.insert(PendingFile::new(record, 1, ticket.ticket, None));
@@ -420,6 +423,13 @@ impl UnfinishedFiles {
         .collect()
     }
 
+    /// Returns the path at which the file of a ticket is when it is complete.
+    pub(crate) fn final_path_of(&self, ticket: PendingTicket) -> Option<LogicalPath> {
+        let table = self.table();
+        let record = &table.files.get(&ticket.number)?.record;
+        Some(record.replaces.as_ref().unwrap_or(&record.path).clone())
+    }
+
     /// Returns the present path of the file of a ticket.
     pub(crate) fn path_of(&self, ticket: PendingTicket) -> Option<LogicalPath> {
         self.table().files.get(&ticket.number).map(|pending| pending.record.path.clone())
@@ -552,6 +562,8 @@ impl UnfinishedFiles {
         let now = {
             let mut table = self.table();
             let Some(mut pending) = table.remove(number) else { return };
+            let beside = |old: LogicalPath| path.parent()?.join(old.file_name()?).ok();
+            pending.record.replaces = pending.record.replaces.take().and_then(beside);
             (pending.record.path, pending.record.proof) = (path, proof);
             let now = pending.record.clone();
             table.insert(pending);

@@ -40,9 +40,11 @@ pub(super) fn recover(backend: &dyn Backend, record: &UnfinishedRecord) -> Recov
     unreadable.map(RecoveredRecord::Unreadable).or(absent).unwrap_or(RecoveredRecord::Over)
 }
 
-/// Reports whether a marked file may be at a path. A file that cannot be read now may appear later.
+/// Reports whether a marked file may be at a path. A file that cannot be read now may appear later. A
+/// replacement loses its mark before it gets its name, and is unfinished until then.
 fn is_marked(backend: &dyn Backend, path: &LogicalPath) -> bool {
-    backend.stat(path).map_or(true, |metadata| describe::has_mark_bit(&metadata))
+    storage::is_replacement(path)
+        || backend.stat(path).map_or(true, |metadata| describe::has_mark_bit(&metadata))
 }
 
 /// Finds the file of a record of version 1, which contains no identity. The mark has to suffice,

@@ -124,6 +124,11 @@ impl StoredFile for FaultyFile {
         self.inner.set_mode(mode)
     }
 
+    fn set_owner(&self, uid: u32, gid: u32) -> io::Result<()> {
+        self.meet(FaultyCall::SetMode)?;
+        self.inner.set_owner(uid, gid)
+    }
+
     fn attribute(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         self.meet(FaultyCall::Attribute)?;
         self.inner.attribute(name)

@@ -7,6 +7,7 @@ use super::link::{LinkResolver, LinkTarget, leads};
 use super::tree::{ConfinedTree, MetadataHandle, proc_name, relative};
 use super::volume::{Volume, Volumes};
 use crate::incoming::INCOMING_PREFIX;
+use crate::replacement::REPLACEMENT_PREFIX;
 use crate::{DirectoryPosition, DirectoryStream, Metadata, Pool, RawEntry};
 use base::LogicalPath;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
@@ -90,7 +91,8 @@ impl DirectoryStream for PosixDirectory {
             let entry = entry?;
             self.place = Some(entry.offset());
             let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." && !name.starts_with(INCOMING_PREFIX) {
+            let is_hidden = name.starts_with(INCOMING_PREFIX) || name.starts_with(REPLACEMENT_PREFIX);
+            if name != b"." && name != b".." && !is_hidden {
                 let link = matches!(entry.file_type(), FileType::Symlink | FileType::Unknown);
                 let is_directory = (!link).then_some(entry.file_type() == FileType::Directory);
                 page.push(RawEntry { name: name.to_vec(), link, is_directory });

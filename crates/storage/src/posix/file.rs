@@ -18,7 +18,7 @@ use crate::batched_reads::{self, BYTES_TOGETHER_MAX, PoolRead};
 use crate::ring::{self, Completion};
 use crate::{FileIdentity, Job, Metadata, Now, Pool, StoredFile};
 use base::{CopyRange, Extent, Owner, ReadPiece};
-use rustix::fs::{Advice, AtFlags, Mode, StatxFlags};
+use rustix::fs::{Advice, AtFlags, Gid, Mode, StatxFlags, Uid};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::any::Any;
 use std::io::{self, IoSliceMut};
@@ -322,6 +322,11 @@ impl StoredFile for PosixFile {
 
     fn set_mode(&self, mode: u32) -> io::Result<()> {
         Ok(rustix::fs::fchmod(&*self.fd, Mode::from_raw_mode(mode & 0o7777))?)
+    }
+
+    fn set_owner(&self, uid: u32, gid: u32) -> io::Result<()> {
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        Ok(rustix::fs::fchown(&*self.fd, Some(uid), Some(gid))?)
     }
 
     fn attribute(&self, name: &str) -> io::Result<Option<Vec<u8>>> {

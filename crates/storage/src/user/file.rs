@@ -101,6 +101,10 @@ impl StoredFile for UserFile {
         self.call(|file| file.set_mode(mode))
     }
 
+    fn set_owner(&self, uid: u32, gid: u32) -> io::Result<()> {
+        self.call(|file| file.set_owner(uid, gid))
+    }
+
     fn attribute(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         self.call(|file| file.attribute(name))
     }
