@@ -719,6 +719,32 @@ def test_clients_that_take_nothing_hold_little_memory(ours):
     wait_until(lambda: ours.descriptors() < 60)
 
 
+def test_requests_beyond_the_memory_are_refused():
+    with OurWebServer("scalla.memory 64m\n") as server:
+        place_tree(server)
+        waiting = []
+        try:
+            # Each PUT is charged 256 KiB, and HTTP has 32 MiB.
+            for number in range(150):
+                connection = socket.create_connection(("localhost", server.port), timeout=SECONDS)
+                waiting.append(connection)
+                connection.sendall(f"PUT /w/{number} HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n".encode())
+                if statuses(connection.recv(4096)) == [503]:
+                    break
+            assert 100 <= len(waiting) < 150
+            reply, _ = ask(server, "GET", "/small")
+            assert reply.status == 503 and int(reply.getheader("Retry-After")) > 0
+            # Sessions of the xroot protocol are not disturbed.
+            xrdfs(server, "stat", "/small").ok()
+            # Those that have begun end.
+            waiting[0].sendall(b"complete!")
+            assert statuses(waiting[0].recv(4096)) == [201]
+        finally:
+            for connection in waiting:
+                connection.close()
+        wait_until(lambda: get(server, "/small") == (200, SMALL))
+
+
 def test_redirects_of_encrypted_requests_stay_encrypted(authority):
     for line, scheme in (("", "https"), ("http.desthttps no\n", "http")):
         settings = f"xrd.protocol http *\nhttp.header2cgi X-Auth k\n{authority.settings()}\n{line}"

@@ -22,10 +22,12 @@
 
 mod ceilings;
 mod queue;
+mod shared_charge;
 
 pub use ceilings::{Ceilings, MemoryPurpose};
 use ceilings::{PURPOSES, fits};
 use queue::WaitQueues;
+pub use shared_charge::SharedCharge;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;

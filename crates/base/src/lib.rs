@@ -56,7 +56,9 @@ mod stable_hash;
 mod supervisor;
 
 pub use address_class::AddressClass;
-pub use budget::{Account, Ceilings, Charge, GRANULE_BYTES, MemoryBudget, MemoryPurpose, Shortage, Ticket};
+pub use budget::{
+    Account, Ceilings, Charge, GRANULE_BYTES, MemoryBudget, MemoryPurpose, SharedCharge, Shortage, Ticket,
+};
 pub use byte_text::{byte_of, bytes_of, text_of};
 pub use cgi::Cgi;
 pub use client_host::ClientHost;

@@ -101,6 +101,8 @@ pub struct Config {
     pub tls: Option<Arc<TlsServer>>,
     /// Descriptors of connections and files of the process.
     pub descriptors: Arc<DescriptorBudget>,
+    /// Memory of requests in progress, which all front ends share.
+    pub memory: Arc<base::MemoryBudget>,
     /// Headers that become elements of the CGI.
     pub headers_to_cgi: Vec<HeaderToCgi>,
     /// Headers that are added to replies.

@@ -3,6 +3,7 @@
 use crate::config::{Config, StaticHeader};
 use crate::connection::{self, HttpPermit};
 use crate::host_shares::{HostShares, SharedPart};
+use crate::memory::HttpMemory;
 use crate::{CHUNKS_MAX, DESCRIPTORS_SHARE, REFUSAL_WARNING, THREADS_MAX};
 use hyper::Method;
 use hyper::header::{HeaderName, HeaderValue};
@@ -48,6 +49,7 @@ pub(crate) struct HttpFrontEnd {
     pub(crate) static_headers: Vec<(Option<Method>, HeaderName, HeaderValue)>,
     /// The memory for chunks of files, see [`CHUNKS_MAX`].
     pub(crate) chunks: Arc<Semaphore>,
+    pub(crate) memory: Arc<HttpMemory>,
     pub(crate) ends: watch::Receiver<ConnectionEnd>,
     pub(crate) shares: Arc<HostShares>,
     refused: Mutex<RefusedConnections>,
@@ -143,7 +145,9 @@ impl HttpDoor {
         let static_headers = static_headers(&config)?;
         let (ends, received) = watch::channel(ConnectionEnd::Open);
         let shares = HostShares::new(config.descriptors.limit() / DESCRIPTORS_SHARE);
+        let memory = HttpMemory::new(config.memory.clone());
         let shared = HttpFrontEnd {
+            memory,
             config,
             shares,
             refused: Mutex::default(),

@@ -4,11 +4,13 @@
 //! at most one chunk ahead.
 
 use crate::call::RequestFile;
+use crate::door::HttpFrontEnd;
+use crate::memory::HttpCharge;
 use crate::reply::{self, ReplyBody, RequestRefusal, RequestReply};
 use crate::service::ServedConnection;
 use crate::{CHUNK_BYTES, INLINE_BYTES_MAX, SMALL_CHUNK_BYTES};
 use auth::SystemRng;
-use base::{Error, Rng};
+use base::{Error, MemoryPurpose, Rng};
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_RANGE, CONTENT_TYPE};
@@ -16,7 +18,7 @@ use std::fmt::Write;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 /// The type of data. A browser must not guess that a file is a page of this server.
 const BINARY: &str = "application/octet-stream";
@@ -43,7 +45,16 @@ enum BodyPiece {
 /// Bytes of a file with their share of the memory for chunks.
 struct FileChunk {
     bytes: Vec<u8>,
-    _share: Option<OwnedSemaphorePermit>,
+    _share: Option<ChunkShare>,
+}
+
+/// The memory of a large chunk: a part of that for chunks, and of that of the process.
+type ChunkShare = (OwnedSemaphorePermit, HttpCharge);
+
+/// Takes the memory of a large chunk, if there is some.
+fn chunk_share(shared: &HttpFrontEnd) -> Option<ChunkShare> {
+    let permit = shared.chunks.clone().try_acquire_owned().ok()?;
+    Some((permit, shared.memory.take(MemoryPurpose::Data, CHUNK_BYTES)?))
 }
 
 impl AsRef<[u8]> for FileChunk {
@@ -152,7 +163,7 @@ fn streamed(
         for piece in pieces {
             let sent = match piece {
                 BodyPiece::Text(text) => to.send(Ok(Bytes::from(text))).await.is_ok(),
-                BodyPiece::File(range) => send_range(&file, range, &connection.shared().chunks, &to).await,
+                BodyPiece::File(range) => send_range(&file, range, connection.shared(), &to).await,
             };
             if !sent {
                 return;
@@ -166,7 +177,7 @@ fn streamed(
 async fn send_range(
     file: &RequestFile,
     range: Range<u64>,
-    chunks: &Arc<Semaphore>,
+    shared: &HttpFrontEnd,
     to: &mpsc::Sender<io::Result<Bytes>>,
 ) -> bool {
     let mut at = range.start;
@@ -174,7 +185,7 @@ async fn send_range(
         // A place for the part first, so that no memory is held meanwhile.
         let Ok(place) = to.reserve().await else { return false };
         // Without shared memory the parts are small, so that slow clients delay nobody.
-        let share = chunks.clone().try_acquire_owned().ok();
+        let share = chunk_share(shared);
         let most = if share.is_some() { CHUNK_BYTES } else { SMALL_CHUNK_BYTES };
         let length = usize::try_from(range.end - at).unwrap_or(most).min(most);
         let mut bytes = Vec::with_capacity(length);

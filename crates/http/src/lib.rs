@@ -33,6 +33,8 @@
 //! | `expected` | checksums that come with a PUT |
 //! | `names` | DELETE, MKCOL, MOVE, OPTIONS |
 //! | `listing` | PROPFIND, and pages of directories |
+//! | `memory` | the memory of connections and requests |
+//! | `progress` | the least rate of clients |
 //! | `status` | `/healthz`, `/readyz`, `/metrics` |
 //! | `reply` | replies and their bodies, and the status of each error |
 //! | `redirect` | redirects to other servers |
@@ -51,7 +53,9 @@ mod get;
 mod host_shares;
 mod limits;
 mod listing;
+mod memory;
 mod names;
+mod progress;
 mod ranges;
 mod redirect;
 mod reply;

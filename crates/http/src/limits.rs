@@ -30,6 +30,33 @@ pub const HEADERS_MAX: usize = 100;
 /// connection is idle.
 pub const HEAD_TIME_MAX: Duration = Duration::from_secs(60);
 
+/// HTTP uses one part in this many of the memory of the process for requests.
+pub const MEMORY_SHARE: usize = 2;
+
+/// Memory that is charged to a connection whose last request has been answered.
+pub const IDLE_BYTES: usize = 32 * 1024;
+
+/// Memory that is charged for a request, with its reply.
+pub const REQUEST_BYTES: usize = 64 * 1024;
+
+/// Memory that is charged for a GET, in addition to large chunks.
+pub const DOWNLOAD_BYTES: usize = 160 * 1024;
+
+/// Memory that is charged for a listing.
+pub const LISTING_BYTES: usize = 192 * 1024;
+
+/// Memory that is charged for a PUT.
+pub const UPLOAD_BYTES: usize = 256 * 1024;
+
+/// Time in seconds after which a client may repeat a request that got no memory.
+pub const MEMORY_RETRY_SECONDS: u32 = 5;
+
+/// Maximum time of a login: the name of the host, and the token with the keys of its issuer.
+pub const LOGIN_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Minimum number of bytes that a client sends or takes within [`STALL_TIME_MAX`] of waiting for it.
+pub const PROGRESS_BYTES_MIN: u64 = 64 * 1024;
+
 /// Maximum time without progress while a client sends a body or receives a reply.
 pub const STALL_TIME_MAX: Duration = Duration::from_secs(60);
 
@@ -70,6 +97,8 @@ pub const TOKEN_BYTES_MAX: usize = 32 * 1024;
 /// Maximum number of threads of the runtime.
 pub const THREADS_MAX: usize = 8;
 
+const _: () =
+    assert!(IDLE_BYTES < REQUEST_BYTES && DOWNLOAD_BYTES >= BUFFER_BYTES_MAX + 2 * SMALL_CHUNK_BYTES);
 const _: () = assert!(SMALL_CHUNK_BYTES < CHUNK_BYTES);
 const _: () = assert!(TOKEN_BYTES_MAX < HEAD_BYTES_MAX);
 const _: () = assert!(HEAD_BYTES_MAX <= BUFFER_BYTES_MAX);

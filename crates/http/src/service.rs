@@ -1,13 +1,16 @@
 //! One request: checks of its head, the login of its client, its method.
 
-use crate::call::{Calls, RequestFile};
+use crate::call::{CallFailure, Calls, RequestFile};
 use crate::config::{HttpIdentity, HttpPeer, HttpRefusal};
 use crate::connection::HttpPermit;
 use crate::door::HttpFrontEnd;
 use crate::host_shares::SharedPart;
+use crate::memory::{self, ChargedBody, ConnectionMemory};
 use crate::redirect::{self, ForwardedCgi};
 use crate::reply::{self, RequestRefusal, RequestReply};
-use crate::{LOGIN_AGE_MAX, TOKEN_BYTES_MAX, get, listing, names, status, upload};
+use crate::{
+    LOGIN_AGE_MAX, LOGIN_TIME_MAX, MEMORY_RETRY_SECONDS, TOKEN_BYTES_MAX, get, listing, names, status, upload,
+};
 use auth::Secret;
 use base::{Cgi, Identity, LoginNames};
 use hyper::body::Incoming;
@@ -15,14 +18,15 @@ use hyper::header::{
     AUTHORIZATION, CONNECTION, HOST, HeaderMap, HeaderValue, SERVER, TRANSFER_ENCODING, USER_AGENT,
 };
 use hyper::http::request::Parts;
-use hyper::{Method, Request, StatusCode, Version};
+use hyper::{Method, Request, Response, StatusCode, Version};
 use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
+use tokio::time::timeout;
 use vfs::{Caller, FileStat, Operation, Target};
 
 /// The name of the server in replies, which clients of XRootD know.
@@ -39,6 +43,9 @@ const UNAUTHENTICATED: &str = "host";
 
 /// Maximum length of the name of an application.
 const APPLICATION_CHARS_MAX: usize = 128;
+
+/// Seconds after which a client may repeat a request whose login was late.
+const LOGIN_RETRY_SECONDS: u32 = 5;
 
 /// A request whose task has panicked. Its connection ends.
 #[derive(Debug)]
@@ -65,6 +72,9 @@ pub(crate) struct ServedConnection {
     peer: HttpPeer,
     number: u32,
     pub(crate) calls: Calls,
+    pub(crate) memory: ConnectionMemory,
+    /// Whether the client has disconnected.
+    gone: watch::Sender<bool>,
     known: Mutex<Option<KnownClient>>,
     /// The caller of the last request, for the end of the connection.
     last: std::sync::Mutex<Option<Arc<Caller>>>,
@@ -76,11 +86,14 @@ impl ServedConnection {
         let calls = Calls::new(shared.files.clone(), shared.config.delay_max);
         let number = shared.next_number();
         let peer = HttpPeer { address, is_tls };
+        let memory = ConnectionMemory::new(shared.memory.clone());
         Arc::new(Self {
             permit,
             peer,
             number,
             calls,
+            memory,
+            gone: watch::Sender::new(false),
             known: Mutex::default(),
             last: std::sync::Mutex::default(),
         })
@@ -100,10 +113,31 @@ impl ServedConnection {
 
     /// Marks the client as gone, so that operations which only serve it may end.
     pub(crate) fn disconnect(&self) {
+        self.gone.send_replace(true);
         let last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         if let Some(caller) = last {
             caller.disconnect();
         }
+    }
+
+    /// Logs the client in, unless that takes too long or the client leaves.
+    async fn log_in(&self, token: Option<Secret>) -> Result<HttpIdentity, RequestRefusal> {
+        let login = self.shared().config.login.log_in(self.peer, token);
+        let mut gone = self.gone.subscribe();
+        let decided = tokio::select! {
+            decided = timeout(LOGIN_TIME_MAX, login) => decided,
+            _ = gone.wait_for(|gone| *gone) => {
+                let text = "The client has disconnected.";
+                return Err(RequestRefusal::new(StatusCode::SERVICE_UNAVAILABLE, text));
+            }
+        };
+        // Nobody knows how long a name server or an issuer of tokens will be late.
+        let Ok(decided) = decided else { return Err(CallFailure::Later(LOGIN_RETRY_SECONDS).into()) };
+        decided.map_err(|refusal| match refusal {
+            HttpRefusal::Unauthorized(text) => RequestRefusal::new(StatusCode::UNAUTHORIZED, text),
+            HttpRefusal::Forbidden(text) => RequestRefusal::new(StatusCode::FORBIDDEN, text),
+            HttpRefusal::Unavailable(text) => RequestRefusal::new(StatusCode::SERVICE_UNAVAILABLE, text),
+        })
     }
 
     /// Returns the caller of a request. The result of the last login counts for a while.
@@ -120,12 +154,7 @@ impl ServedConnection {
                 return Ok(known.caller.clone());
             }
         }
-        let login = self.shared().config.login.log_in(self.peer, token.clone());
-        let HttpIdentity { entity, host } = login.await.map_err(|refusal| match refusal {
-            HttpRefusal::Unauthorized(text) => RequestRefusal::new(StatusCode::UNAUTHORIZED, text),
-            HttpRefusal::Forbidden(text) => RequestRefusal::new(StatusCode::FORBIDDEN, text),
-            HttpRefusal::Unavailable(text) => RequestRefusal::new(StatusCode::SERVICE_UNAVAILABLE, text),
-        })?;
+        let HttpIdentity { entity, host } = self.log_in(token.clone()).await?;
         let names = LoginNames { user: CLIENT_NAME, host: &host, application, ..LoginNames::default() };
         let address = self.peer.address.ip().to_canonical();
         let identity = Identity::new(&names, self.number, Some(address), UNAUTHENTICATED);
@@ -207,7 +236,7 @@ impl RequestContext {
     /// Returns the reply to a request that is refused.
     fn refuse(&self, refusal: RequestRefusal) -> RequestReply {
         match refusal {
-            RequestRefusal::Call(crate::call::CallFailure::Redirect(to)) => {
+            RequestRefusal::Call(CallFailure::Redirect(to)) => {
                 let https = self.shared().config.redirects_to_https;
                 let (scheme, keeps_secrets) = redirect::scheme(https, self.connection.is_tls());
                 let path = self.target.path.as_bytes();
@@ -220,7 +249,6 @@ impl RequestContext {
 
 /// Returns the reply to a request that is refused without a redirect.
 fn refuse(refusal: RequestRefusal) -> RequestReply {
-    use crate::call::CallFailure;
     match refusal {
         RequestRefusal::Status(status, what) => reply::refused(status, &what),
         RequestRefusal::Call(CallFailure::Error(error)) => {
@@ -238,13 +266,14 @@ fn refuse(refusal: RequestRefusal) -> RequestReply {
 pub(crate) fn serve(
     connection: Arc<ServedConnection>,
     request: Request<Incoming>,
-) -> Pin<Box<dyn Future<Output = Result<RequestReply, RequestPanic>> + Send>> {
+) -> Pin<Box<dyn Future<Output = Result<Response<ChargedBody>, RequestPanic>> + Send>> {
     let (head, mut body) = request.into_parts();
+    let charged = connection.clone();
     let task = tokio::spawn(async move { (answer(connection, head, &mut body).await, body) });
     Box::pin(async move {
         // The connection must have the reply when it learns that nobody reads the rest of the body.
         let (reply, _body) = task.await.map_err(|_| RequestPanic)?;
-        Ok(reply)
+        Ok(reply.map(|body| ChargedBody::new(body, charged)))
     })
 }
 
@@ -281,6 +310,9 @@ async fn respond(
         && let Some(reply) = status::reply(pages, &head)
     {
         return Ok(reply);
+    }
+    if !connection.memory.admit(memory::bytes_of(&head.method)) {
+        return Err(CallFailure::Later(MEMORY_RETRY_SECONDS).into());
     }
     if head.method == Method::OPTIONS {
         return Ok(names::options(config.accepts_uploads));

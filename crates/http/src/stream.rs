@@ -1,11 +1,12 @@
 //! The bytes of a connection: plain or encrypted, after those that the event loop has read.
 //!
-//! A client that takes nothing of a reply for [`STALL_TIME_MAX`] ends its connection, because it
+//! A client that takes nothing of a reply for [`crate::STALL_TIME_MAX`] ends its connection, because it
 //! holds memory. At the end of a connection, bytes of a request that nobody reads are discarded for a
 //! while: otherwise the system would discard the last reply.
 
 use crate::door::HttpFrontEnd;
-use crate::{LINGER_BYTES_MAX, LINGER_TIME_MAX, STALL_TIME_MAX};
+use crate::progress::ClientProgress;
+use crate::{LINGER_BYTES_MAX, LINGER_TIME_MAX};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -93,7 +94,9 @@ pub(crate) struct ClientStream {
     transport: ClientTransport,
     /// The end of the time for a write that waits. It is allocated by the first one.
     stall: Option<Pin<Box<Sleep>>>,
-    waits: bool,
+    /// The begin of a write that waits.
+    waits: Option<Instant>,
+    progress: ClientProgress,
     shared: Arc<HttpFrontEnd>,
     /// The number of bytes that are discarded at most, and the end of the time for it, after the last reply.
     linger: Option<(usize, Pin<Box<Sleep>>)>,
@@ -101,7 +104,14 @@ pub(crate) struct ClientStream {
 
 impl ClientStream {
     pub(crate) fn new(transport: ClientTransport, shared: Arc<HttpFrontEnd>) -> Self {
-        Self { transport, stall: None, waits: false, shared, linger: None }
+        Self {
+            transport,
+            stall: None,
+            waits: None,
+            progress: ClientProgress::default(),
+            shared,
+            linger: None,
+        }
     }
 
     /// Discards what the client sends, until it ends or the limits are reached.
@@ -124,17 +134,28 @@ impl ClientStream {
     }
 
     /// Limits the time of a write that waits.
-    fn limit<T>(&mut self, context: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if outcome.is_ready() {
-            self.waits = false;
-            return outcome;
+    fn limit<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        outcome: Poll<io::Result<T>>,
+        bytes: impl Fn(&T) -> usize,
+    ) -> Poll<io::Result<T>> {
+        let slow =
+            || io::Error::new(io::ErrorKind::TimedOut, "the client does not take the reply, or too slowly");
+        if let Poll::Ready(done) = outcome {
+            let waited = self.waits.take().map(|since| since.elapsed()).unwrap_or_default();
+            let may_go_on = self.progress.count(waited, done.as_ref().map_or(0, bytes));
+            return Poll::Ready(if may_go_on { done } else { done.and(Err(slow())) });
         }
-        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(STALL_TIME_MAX)));
-        if !std::mem::replace(&mut self.waits, true) {
-            stall.as_mut().reset(Instant::now() + STALL_TIME_MAX);
+        let left = self.progress.left();
+        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(left)));
+        if self.waits.is_none() {
+            let now = Instant::now();
+            self.waits = Some(now);
+            stall.as_mut().reset(now + left);
         }
         ready!(stall.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not take the reply")))
+        Poll::Ready(Err(slow()))
     }
 }
 
@@ -161,7 +182,7 @@ impl AsyncWrite for ClientStream {
             ClientTransport::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
             ClientTransport::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
         };
-        self.limit(context, written)
+        self.limit(context, written, |bytes| *bytes)
     }
 
     fn poll_write_vectored(
@@ -173,7 +194,7 @@ impl AsyncWrite for ClientStream {
             ClientTransport::Plain(stream) => Pin::new(stream).poll_write_vectored(context, pieces),
             ClientTransport::Tls(stream) => Pin::new(stream).poll_write_vectored(context, pieces),
         };
-        self.limit(context, written)
+        self.limit(context, written, |bytes| *bytes)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -188,7 +209,7 @@ impl AsyncWrite for ClientStream {
             ClientTransport::Plain(stream) => Pin::new(stream).poll_flush(context),
             ClientTransport::Tls(stream) => Pin::new(stream).poll_flush(context),
         };
-        self.limit(context, flushed)
+        self.limit(context, flushed, |()| 0)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -197,7 +218,7 @@ impl AsyncWrite for ClientStream {
                 ClientTransport::Plain(stream) => Pin::new(stream).poll_shutdown(context),
                 ClientTransport::Tls(stream) => Pin::new(stream).poll_shutdown(context),
             };
-            ready!(self.limit(context, ended))?;
+            ready!(self.limit(context, ended, |()| 0))?;
             // Clients of a server that ends have no request in progress any longer.
             if self.shared.is_draining() {
                 return Poll::Ready(Ok(()));

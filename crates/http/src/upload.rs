@@ -2,18 +2,19 @@
 //! removed, and a file that it would have replaced stays.
 
 use crate::call::{CallFailure, RequestFile};
+use crate::conditions;
 use crate::expected::ExpectedChecksums;
+use crate::progress::ClientProgress;
 use crate::reply::{self, RequestRefusal, RequestReply};
 use crate::service::RequestContext;
 use crate::target::NewName;
-use crate::{STALL_TIME_MAX, conditions};
 use base::{Cgi, ErrorKind};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, EXPECT, TRANSFER_ENCODING};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use vfs::{OpenRequest, Operation, Target};
 
 /// Permission bits of new files.
@@ -34,7 +35,8 @@ pub(crate) async fn reply(
     let expected = ExpectedChecksums::of(context.headers())?;
     let new = NewName::of(context.target.clone())?;
     let target = sized(new.target(), body.size_hint().exact());
-    let mut body = UploadBody { announced: body.size_hint().exact(), body, first: None };
+    let announced = body.size_hint().exact();
+    let mut body = UploadBody { announced, body, progress: ClientProgress::default(), first: None };
     let file = open(context, &target, exclusive, &mut body).await?;
     match receive(context, &file, body, expected).await {
         Ok(()) => file.close().await?,
@@ -140,6 +142,7 @@ struct UploadBody<'a> {
     body: &'a mut Incoming,
     /// The length that the head announces.
     announced: Option<u64>,
+    progress: ClientProgress,
     /// The first part, if it was awaited before the file was opened; `Some(None)` is the end.
     first: Option<Option<Bytes>>,
 }
@@ -163,18 +166,25 @@ impl UploadBody<'_> {
 
     async fn receive(&mut self) -> Result<Option<Bytes>, RequestRefusal> {
         loop {
-            let text = match timeout(STALL_TIME_MAX, self.body.frame()).await {
+            let began = Instant::now();
+            let arrived = timeout(self.progress.left(), self.body.frame()).await;
+            let bytes = match &arrived {
+                Ok(Some(Ok(frame))) => frame.data_ref().map_or(0, Bytes::len),
+                _ => 0,
+            };
+            let is_slow = !self.progress.count(began.elapsed(), bytes);
+            let text = match arrived {
                 Ok(None) => return Ok(None),
-                Ok(Some(Ok(frame))) => match frame.into_data() {
+                Ok(Some(Ok(frame))) if !is_slow => match frame.into_data() {
                     Ok(data) if !data.is_empty() => return Ok(Some(data)),
                     // Trailers do not count.
                     Ok(_) | Err(_) => continue,
                 },
                 Ok(Some(Err(error))) => format!("The body is not complete: {error}"),
-                Err(_) => {
+                Ok(Some(Ok(_))) | Err(_) => {
                     return Err(RequestRefusal::new(
                         StatusCode::REQUEST_TIMEOUT,
-                        "The body does not arrive.",
+                        "The body does not arrive, or too slowly.",
                     ));
                 }
             };

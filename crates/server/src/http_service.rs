@@ -37,14 +37,15 @@ impl HttpService {
     /// Starts HTTP if the configuration asks for it. It requires of its clients what `door` does.
     pub(crate) fn start(
         effective: &Effective,
-        door: &xroot::Config,
+        door: &mut xroot::Config,
         files: &Arc<dyn FileSystem>,
     ) -> Result<Option<Self>, StartError> {
         if !effective.serves_http() {
             return Ok(None);
         }
         let is_ending = Arc::<AtomicBool>::default();
-        let config = configuration(effective, door, &is_ending);
+        let memory = door.shared_memory();
+        let config = configuration(effective, door, memory, &is_ending);
         let started = HttpDoor::start(config, files.clone());
         let door = started.map_err(|source| StartError::System { what: "the threads of HTTP", source })?;
         let encrypted = if effective.network.tls.is_some() { "HTTP and HTTPS are" } else { "HTTP is" };
@@ -66,7 +67,12 @@ pub(crate) fn doors(xroot: &Arc<XrootDoor>, http: Option<&HttpService>) -> Arc<[
     std::iter::once(first).chain(http).collect()
 }
 
-fn configuration(effective: &Effective, door: &xroot::Config, is_ending: &Arc<AtomicBool>) -> Config {
+fn configuration(
+    effective: &Effective,
+    door: &xroot::Config,
+    memory: Arc<base::MemoryBudget>,
+    is_ending: &Arc<AtomicBool>,
+) -> Config {
     let values = &effective.http;
     let headers_to_cgi = values.headers_to_cgi.iter().map(|rule| HeaderToCgi {
         header: rule.header.to_ascii_lowercase(),
@@ -90,6 +96,7 @@ fn configuration(effective: &Effective, door: &xroot::Config, is_ending: &Arc<At
         login: Arc::new(HttpLogins(Arc::new(HttpLoginRules::of(effective, door)))),
         tls: door.tls.clone(),
         descriptors: door.settings.descriptors.clone(),
+        memory,
         headers_to_cgi: headers_to_cgi.collect(),
         static_headers: static_headers.collect(),
         redirects_to_https: (!values.redirects_to_https.origin.is_default())

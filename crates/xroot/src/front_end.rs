@@ -68,6 +68,9 @@ pub struct Config {
     /// Memory in bytes that all sessions may have in flight, beyond [`SESSION_BYTES_FREE`] of each.
     /// At least [`MEMORY_BYTES_MIN`].
     pub memory_bytes: usize,
+    /// The memory of these sessions and of other front ends; `None` for sessions only. See
+    /// [`Config::shared_memory`].
+    pub memory: Option<Arc<MemoryBudget>>,
     /// Deadline in seconds for the arrival of an argument, in addition to the time for its size.
     pub argument_seconds: u32,
     /// Seconds after which a connection without progress is closed while others wait for memory.
@@ -95,6 +98,7 @@ impl Default for Config {
             tls: None,
             idle: None,
             memory_bytes: MEMORY_BYTES,
+            memory: None,
             argument_seconds: ARGUMENT_SECONDS_MAX,
             stalled_seconds: STALLED_SECONDS_MAX,
             sendfile: true,
@@ -103,6 +107,26 @@ impl Default for Config {
             log_logins: true,
             log_disconnects: true,
         }
+    }
+}
+
+impl Config {
+    /// Returns the memory of sessions, for another front end that takes from it too.
+    pub fn shared_memory(&mut self) -> Arc<MemoryBudget> {
+        let memory = self.memory.take().unwrap_or_else(|| self.new_memory());
+        self.memory.insert(memory).clone()
+    }
+
+    fn new_memory(&self) -> Arc<MemoryBudget> {
+        MemoryBudget::new(
+            Ceilings::shares_of(self.memory_bytes.max(MEMORY_BYTES_MIN)),
+            Ceilings {
+                argument: SESSION_ARGUMENT_BYTES_MAX,
+                request: SESSION_REQUEST_BYTES_MAX,
+                data: SESSION_BYTES_MAX,
+            },
+            SESSION_BYTES_FREE,
+        )
     }
 }
 
@@ -124,15 +148,7 @@ impl FrontEnd {
     pub(crate) fn new(config: Config, files: Arc<dyn FileSystem>) -> Self {
         let settings = Arc::new(config.settings.clone());
         let attendance = Arc::new(ConnectionCounts::new(settings.descriptors.clone()));
-        let memory = MemoryBudget::new(
-            Ceilings::shares_of(config.memory_bytes.max(MEMORY_BYTES_MIN)),
-            Ceilings {
-                argument: SESSION_ARGUMENT_BYTES_MAX,
-                request: SESSION_REQUEST_BYTES_MAX,
-                data: SESSION_BYTES_MAX,
-            },
-            SESSION_BYTES_FREE,
-        );
+        let memory = config.memory.clone().unwrap_or_else(|| config.new_memory());
         Self {
             config,
             settings,
