@@ -295,7 +295,7 @@ def test_an_interrupted_upload_keeps_the_old_file(ours, chunked):
         assert get(ours, f"/w/{path.name}") == (200, b"old")
         assert ask(ours, "HEAD", f"/w/{path.name}")[0].getheader("Content-Length") == "3"
         assert not [name for name in properties(ours, "/w", "1") if ".scalla" in name]
-        assert ".scalla-replacing" not in str(xrdfs(ours, "ls", "/w").ok())
+        assert ".scalla-replacing" not in xrdfs(ours, "ls", "-l", "/w").ok().out
     wait_until(lambda: not replacements(path.parent))
     assert get(ours, f"/w/{path.name}") == (200, b"old")
     for name, bad in (("Digest", "adler32=1e720468"), ("Content-MD5", "AAAAAAAAAAAAAAAAAAAAAA==")):
@@ -313,8 +313,7 @@ def test_an_upload_of_a_killed_server_keeps_the_old_file():
         with socket.create_connection(("localhost", server.port), timeout=SECONDS) as connection:
             connection.sendall(f"PUT /f HTTP/1.1\r\nHost: h\r\nContent-Length: {10 * len(BIG)}\r\n\r\n".encode() + BIG)
             wait_until(lambda: any(one.stat().st_size > 0 for one in replacements(server.tree)))
-            server.kill()
-        server.start()
+            server.restart()
         assert get(server, "/f") == (200, b"old")
         assert ask(server, "PUT", "/f", body=SMALL)[0].status == 201
         assert path.read_bytes() == SMALL and not replacements(server.tree)
@@ -719,6 +718,30 @@ def test_clients_that_take_nothing_hold_little_memory(ours):
     wait_until(lambda: ours.descriptors() < 60)
 
 
+def test_pages_of_other_sites_read_replies():
+    with OurWebServer("http.cors libXrdHttpCors.so\ncors.origin https://one.example https://two.example:8443\n") as server:
+        place_tree(server)
+        for origin, allowed in (("https://one.example", True), ("https://two.example:8443", True), ("https://one.example:8443", False), (None, False)):
+            for method, path in (("GET", "/small"), ("GET", "/none"), ("PROPFIND", "/d")):
+                reply, _ = ask(server, method, path, {"Origin": origin} if origin else {})
+                assert reply.getheader("Access-Control-Allow-Origin") == (origin if allowed else None), (origin, path)
+
+
+def test_a_trailer_has_the_result_of_a_transfer(ours):
+    for path, content in (("/small", SMALL), ("/empty", b""), ("/big", BIG)):
+        received = raw(ours, f"GET {path} HTTP/1.1\r\nHost: h\r\nTE: trailers\r\nX-Transfer-Status: true\r\nConnection: TE, close\r\n\r\n".encode())
+        head, _, body = received.partition(b"\r\n\r\n")
+        assert b"\r\ntransfer-encoding: chunked" in head.lower() and b"\r\ntrailer: x-transfer-status" in head.lower(), head
+        data = b""
+        while True:
+            size, _, rest = body.partition(b"\r\n")
+            if int(size, 16) == 0:
+                break
+            data, body = data + rest[:int(size, 16)], rest[int(size, 16) + 2:]
+        assert data == content
+        assert rest.lower() == b"x-transfer-status: 200: ok\r\n\r\n"
+
+
 def test_requests_beyond_the_memory_are_refused():
     with OurWebServer("scalla.memory 64m\n") as server:
         place_tree(server)
@@ -784,6 +807,19 @@ def test_a_manager_redirects_to_servers():
         assert follow("PUT", str(area / "new"), b"new")[0].status == 201
         assert area.get("new") == b"new"
         assert follow("PUT", str(area / "new"), b"newer")[0].status == 201 and area.get("new") == b"newer"
+        # The destination of a MOVE names the manager, or is a path.
+        for name, place in (("moved", f"http://localhost:{manager.port}{area / 'moved'}"), ("again", str(area / "again"))):
+            source = str(area / ("new" if name == "moved" else "moved"))
+            move = {"Destination": place, "Host": f"localhost:{manager.port}"}
+            reply, _ = ask(manager, "MOVE", source, move, port=manager.port)
+            assert reply.status == 307
+            server, _, rest = reply.getheader("Location").partition("://")[2].partition("/")
+            port = int(server.rpartition(":")[2])
+            assert ask(manager, "MOVE", f"/{rest}", {**move, "Host": server}, port=port)[0].status == 201
+            assert area.get(name) == b"newer"
+        elsewhere = {"Destination": f"http://other.example{area / 'x'}"}
+        assert ask(manager, "MOVE", str(area / "again"), elsewhere, port=manager.port)[0].status == 502
+        area.put("new", b"newer", "s1")
         # A client that waits for 100 Continue is redirected before it sends a new file.
         with socket.create_connection(("localhost", manager.port), timeout=SECONDS) as connection:
             connection.sendall(f"PUT {area / 'newest'} HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n".encode())

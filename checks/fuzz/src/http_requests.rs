@@ -26,7 +26,7 @@ pub fn target(data: &[u8]) {
             assert!(total.is_some_and(|total| total <= size));
         }
     }
-    if let Ok(target) = parse_destination(text, Some("h:1094")) {
+    if let Ok(target) = parse_destination(text, &["h:1094".to_owned()]) {
         check_path(&target.path);
         let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
         let host = rest.split(['/', '?', '#']).next().unwrap_or_default();

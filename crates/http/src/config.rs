@@ -107,6 +107,8 @@ pub struct Config {
     pub headers_to_cgi: Vec<HeaderToCgi>,
     /// Headers that are added to replies.
     pub static_headers: Vec<StaticHeader>,
+    /// Sites whose pages may read replies.
+    pub cors_origins: Vec<String>,
     /// Whether redirects lead to HTTPS; `None` if those from encrypted connections do.
     pub redirects_to_https: Option<bool>,
     /// Maximum time for which a request waits when the file system asks for a repetition.

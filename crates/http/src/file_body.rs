@@ -8,6 +8,7 @@ use crate::door::HttpFrontEnd;
 use crate::memory::HttpCharge;
 use crate::reply::{self, ReplyBody, RequestRefusal, RequestReply};
 use crate::service::ServedConnection;
+use crate::transfer_status::{self, TrailedParts};
 use crate::{CHUNK_BYTES, INLINE_BYTES_MAX, SMALL_CHUNK_BYTES};
 use auth::SystemRng;
 use base::{Error, MemoryPurpose, Rng};
@@ -34,6 +35,8 @@ pub(crate) struct FileReply {
     pub(crate) ranges: Option<Vec<Range<u64>>>,
     /// The connection, in whose limit the task counts that reads the file.
     pub(crate) connection: Arc<ServedConnection>,
+    /// The client wants the result of the transfer behind the body.
+    pub(crate) has_trailer: bool,
 }
 
 /// A piece of a body.
@@ -65,7 +68,7 @@ impl AsRef<[u8]> for FileChunk {
 
 /// Returns the reply with the wanted parts of a file.
 pub(crate) async fn reply(wanted: FileReply) -> Result<RequestReply, RequestRefusal> {
-    let FileReply { file, size, ranges, connection } = wanted;
+    let FileReply { file, size, ranges, connection, has_trailer } = wanted;
     let status = if ranges.is_some() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
     let mut content_range = None;
     let mut content_type = BINARY.to_owned();
@@ -82,11 +85,15 @@ pub(crate) async fn reply(wanted: FileReply) -> Result<RequestReply, RequestRefu
         }
     };
     let length = pieces.iter().map(BodyPiece::length).sum();
-    let body = match length <= INLINE_BYTES_MAX {
-        true => ReplyBody::Whole(inline(file, &pieces).await?),
-        false => streamed(file, pieces, length, connection),
+    let body = match (has_trailer, length <= INLINE_BYTES_MAX) {
+        (true, _) => TrailedParts::body(streamed(file, pieces, connection), length),
+        (false, true) => ReplyBody::Whole(inline(file, &pieces).await?),
+        (false, false) => ReplyBody::Parts { parts: streamed(file, pieces, connection), left: Some(length) },
     };
     let mut replied = reply::with_body(status, body);
+    if has_trailer {
+        transfer_status::announce(&mut replied);
+    }
     reply::set(&mut replied, CONTENT_TYPE, &content_type);
     if let Some(range) = content_range {
         reply::set(&mut replied, CONTENT_RANGE, &range);
@@ -151,13 +158,12 @@ async fn inline(file: RequestFile, pieces: &[BodyPiece]) -> Result<Bytes, Reques
     Ok(Bytes::from(bytes))
 }
 
-/// Returns a body that a task of its own reads.
+/// Returns the parts of a body, which a task of its own reads.
 fn streamed(
     file: RequestFile,
     pieces: Vec<BodyPiece>,
-    length: u64,
     connection: Arc<ServedConnection>,
-) -> ReplyBody {
+) -> mpsc::Receiver<io::Result<Bytes>> {
     let (to, parts) = mpsc::channel(PARTS_AHEAD);
     tokio::spawn(async move {
         for piece in pieces {
@@ -170,7 +176,7 @@ fn streamed(
             }
         }
     });
-    ReplyBody::Parts { parts, left: Some(length) }
+    parts
 }
 
 /// Sends a range. Returns `false` if nothing more is to be sent.

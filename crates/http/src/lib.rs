@@ -19,6 +19,7 @@
 //! | `door` | [`HttpDoor`]: detection, the runtime, drain |
 //! | `config` | [`Config`], and the traits that the server implements |
 //! | `connection` | one connection: TLS, limits of time, hyper |
+//! | `cors` | replies that pages of other sites may read |
 //! | `host_shares` | the parts of connections, handshakes and files that one host may use |
 //! | `stream` | the bytes of a connection, and the limit of time without progress |
 //! | `service` | one request: login, method, errors of arguments |
@@ -38,6 +39,7 @@
 //! | `status` | `/healthz`, `/readyz`, `/metrics` |
 //! | `reply` | replies and their bodies, and the status of each error |
 //! | `redirect` | redirects to other servers |
+//! | `transfer_status` | the trailer `X-Transfer-Status` |
 //! | `text` | escapes of URLs and of XML, dates |
 //! | `limits` | limits of memory, time and connections |
 
@@ -45,6 +47,7 @@ mod call;
 mod conditions;
 mod config;
 mod connection;
+mod cors;
 mod digests;
 mod door;
 mod expected;
@@ -64,6 +67,7 @@ mod status;
 mod stream;
 mod target;
 mod text;
+mod transfer_status;
 mod upload;
 
 pub use config::{

@@ -1,9 +1,9 @@
 //! Changes of names: DELETE, MKCOL, MOVE; and OPTIONS.
 
-use crate::conditions;
 use crate::reply::{self, RequestRefusal, RequestReply};
 use crate::service::RequestContext;
 use crate::target::{NewName, parse_destination};
+use crate::{conditions, redirect};
 use base::ErrorKind;
 use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
@@ -70,13 +70,21 @@ pub(crate) async fn rename(context: &RequestContext) -> Result<RequestReply, Req
         return Err(RequestRefusal::new(StatusCode::BAD_REQUEST, "MOVE needs a header Destination."));
     };
     let invalid = |_| RequestRefusal::new(StatusCode::BAD_REQUEST, "The header Destination is malformed.");
-    let to = parse_destination(destination.to_str().map_err(invalid)?, context.host())?;
+    let to = parse_destination(destination.to_str().map_err(invalid)?, &hosts(context))?;
     let new = NewName::of(to)?;
     if context.headers().get(OVERWRITE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"F")) {
         return Err(not_overwriting(context, new.target().clone()).await);
     }
     context.run(|| Operation::rename(context.target.clone(), new.target().clone())).await?;
     Ok(reply::done(StatusCode::CREATED))
+}
+
+/// Returns the names by which the client may address this server in `Destination`: that of the header
+/// `Host`, and that of the manager that has redirected it here.
+fn hosts(context: &RequestContext) -> Vec<String> {
+    let own = context.host().map(str::to_owned);
+    let manager = redirect::first_host(&context.target.cgi);
+    own.into_iter().chain(manager).collect()
 }
 
 /// Returns the refusal of a rename that must not replace a file. Another client can create the file

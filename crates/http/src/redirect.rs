@@ -12,6 +12,23 @@ use vfs::RedirectAnswer;
 /// The key of tokens in the CGI.
 const TOKEN_KEY: &str = "authz";
 
+/// The key of the host of a MOVE that a manager has redirected. Its `Destination` names the manager.
+const FIRST_HOST_KEY: &str = "scalla.host";
+
+/// Returns the host that the client of a redirected MOVE has addressed first. A client that makes this up
+/// deceives nobody but itself: its `Destination` is on this server in any case.
+pub(crate) fn first_host(cgi: &Cgi) -> Option<String> {
+    String::from_utf8(base::percent_decode(cgi.get(FIRST_HOST_KEY)?)?).ok()
+}
+
+/// Adds the host of a MOVE to its redirect, if it is the first one.
+pub(crate) fn with_first_host(to: RedirectAnswer, host: Option<&str>, cgi: &Cgi) -> RedirectAnswer {
+    let Some(host) = host.filter(|_| cgi.get(FIRST_HOST_KEY).is_none()) else { return to };
+    let separator = if to.cgi.is_empty() { "" } else { "&" };
+    let cgi = format!("{}{separator}{FIRST_HOST_KEY}={}", to.cgi, text::cgi_value(host.as_bytes()));
+    RedirectAnswer { cgi, ..to }
+}
+
 /// An element of the CGI that a header has added.
 struct AddedElement {
     text: String,
@@ -167,6 +184,20 @@ mod tests {
         assert_eq!(super::tests::cgi("").of_redirect("x=1", false), "x=1");
         // Keys of the URL that headers could have made.
         assert_eq!(super::tests::cgi("tag=1&y=2&tag=3").of_redirect("", false), "y=2");
+    }
+
+    #[test]
+    fn a_move_keeps_the_first_host() {
+        let to = |cgi: &str| RedirectAnswer { host: "s".into(), port: 1, cgi: cgi.to_owned() };
+        let first = |to: &RedirectAnswer, own: &str| {
+            with_first_host(to.clone(), Some("m&n:1094"), &Cgi::new(own.as_bytes())).cgi
+        };
+        assert_eq!(first(&to(""), "x=1"), "scalla.host=m%26n:1094");
+        assert_eq!(first(&to("&a=1"), ""), "&a=1&scalla.host=m%26n:1094");
+        assert_eq!(first(&to("a=1"), "scalla.host=top"), "a=1", "another manager was first");
+        assert_eq!(with_first_host(to("a=1"), None, &Cgi::new(b"")).cgi, "a=1");
+        assert_eq!(first_host(&Cgi::new(b"a=1&scalla.host=m%26n:1094")).unwrap(), "m&n:1094");
+        assert_eq!(first_host(&Cgi::new(b"a=1")), None);
     }
 
     #[test]

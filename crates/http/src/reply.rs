@@ -2,6 +2,7 @@
 
 use crate::call::CallFailure;
 use crate::text;
+use crate::transfer_status::TrailedParts;
 use base::{Error, ErrorKind};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
@@ -25,6 +26,8 @@ pub(crate) enum ReplyBody {
     /// Parts that are made while it is sent. `left` is the number of bytes that follow, if it is
     /// known.
     Parts { parts: mpsc::Receiver<io::Result<Bytes>>, left: Option<u64> },
+    /// Such parts with a trailer behind them.
+    Trailed(TrailedParts),
 }
 
 impl Body for ReplyBody {
@@ -38,6 +41,7 @@ impl Body for ReplyBody {
         match &mut *self {
             Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Trailed(parts) => parts.poll_frame(context).map(|frame| frame.map(Ok)),
             Self::Parts { left: Some(0), .. } => Poll::Ready(None),
             Self::Parts { parts, left } => match ready!(parts.poll_recv(context)) {
                 Some(Ok(bytes)) => {
@@ -60,6 +64,7 @@ impl Body for ReplyBody {
         match self {
             Self::Whole(bytes) => bytes.is_empty(),
             Self::Parts { left, .. } => *left == Some(0),
+            Self::Trailed(parts) => parts.is_end(),
         }
     }
 
@@ -67,7 +72,7 @@ impl Body for ReplyBody {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
             Self::Parts { left: Some(left), .. } => SizeHint::with_exact(*left),
-            Self::Parts { left: None, .. } => SizeHint::default(),
+            Self::Parts { left: None, .. } | Self::Trailed(_) => SizeHint::default(),
         }
     }
 }

@@ -9,7 +9,8 @@ use crate::memory::{self, ChargedBody, ConnectionMemory};
 use crate::redirect::{self, ForwardedCgi};
 use crate::reply::{self, RequestRefusal, RequestReply};
 use crate::{
-    LOGIN_AGE_MAX, LOGIN_TIME_MAX, MEMORY_RETRY_SECONDS, TOKEN_BYTES_MAX, get, listing, names, status, upload,
+    LOGIN_AGE_MAX, LOGIN_TIME_MAX, MEMORY_RETRY_SECONDS, TOKEN_BYTES_MAX, cors, get, listing, names, status,
+    upload,
 };
 use auth::Secret;
 use base::{Cgi, Identity, LoginNames};
@@ -240,6 +241,10 @@ impl RequestContext {
                 let https = self.shared().config.redirects_to_https;
                 let (scheme, keeps_secrets) = redirect::scheme(https, self.connection.is_tls());
                 let path = self.target.path.as_bytes();
+                let to = match self.head.method.as_str() {
+                    "MOVE" => redirect::with_first_host(to, self.host(), &self.target.cgi),
+                    _ => to,
+                };
                 redirect::reply(&self.head.method, &to, scheme, path, &self.forwarded, keeps_secrets)
             }
             refusal => refuse(refusal),
@@ -279,6 +284,8 @@ pub(crate) fn serve(
 
 async fn answer(connection: Arc<ServedConnection>, head: Parts, body: &mut Incoming) -> RequestReply {
     let method = head.method.clone();
+    let origins = &connection.shared().config.cors_origins;
+    let origin = cors::allowed(&head.headers, origins);
     let checked = check_head(&head);
     let is_clear = checked.is_ok();
     let replied = match checked {
@@ -293,6 +300,7 @@ async fn answer(connection: Arc<ServedConnection>, head: Parts, body: &mut Incom
             reply.headers_mut().append(name.clone(), value.clone());
         }
     }
+    cors::add(reply.headers_mut(), origin, &shared.config.cors_origins);
     // Another server could find the next request at another place.
     if shared.is_draining() || !is_clear {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

@@ -63,12 +63,12 @@ pub fn parse_target(path: &[u8], query: Option<&[u8]>) -> Result<Target, Error> 
     Ok(Target { path, cgi })
 }
 
-/// Returns the path and CGI of a header `Destination`: a path, or a URL of the server that the header
-/// `Host` names.
+/// Returns the path and CGI of a header `Destination`: a path, or a URL with one of these
+/// hosts.
 ///
 /// # Errors
 /// Those of [`parse_target`], or the URL is that of another server.
-pub fn parse_destination(value: &str, host: Option<&str>) -> Result<Target, Error> {
+pub fn parse_destination(value: &str, hosts: &[String]) -> Result<Target, Error> {
     let (value, _) = value.split_once('#').unwrap_or((value, ""));
     let rest = if value.starts_with('/') {
         value
@@ -81,7 +81,7 @@ pub fn parse_destination(value: &str, host: Option<&str>) -> Result<Target, Erro
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, rest) = rest.split_at(end);
         let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-        if !host.is_some_and(|host| host.eq_ignore_ascii_case(authority)) {
+        if !hosts.iter().any(|host| host.eq_ignore_ascii_case(authority)) {
             let text = "Destination is another server than that of the header Host";
             return Err(Error::new(ErrorKind::NoServer, text));
         }
@@ -127,7 +127,8 @@ mod tests {
 
     #[test]
     fn destinations_are_of_this_server() {
-        let host = Some("h.example.org:1094");
+        let host = ["h.example.org:1094".to_owned()];
+        let host = host.as_slice();
         for text in
             ["/b%20c?x=1", "http://h.example.org:1094/b%20c?x=1#f", "DAVS://u:p@H.example.org:1094/b%20c?x=1"]
         {
@@ -147,6 +148,6 @@ mod tests {
             let refused = parse_destination(text, host);
             assert!(text == "//" || refused.is_err(), "{text}");
         }
-        assert_eq!(parse_destination("http://h/b", None).unwrap_err().kind, ErrorKind::NoServer);
+        assert_eq!(parse_destination("http://h/b", &[]).unwrap_err().kind, ErrorKind::NoServer);
     }
 }

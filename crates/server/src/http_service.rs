@@ -101,6 +101,10 @@ fn configuration(
         static_headers: static_headers.collect(),
         redirects_to_https: (!values.redirects_to_https.origin.is_default())
             .then_some(*values.redirects_to_https),
+        cors_origins: match *values.cors {
+            true => values.cors_origins.iter().map(|origin| origin.value.clone()).collect(),
+            false => Vec::new(),
+        },
         delay_max: *values.delay_max,
         listings,
         // An unfinished file must be removed. The connections to origins are shared, so it would stay there.

@@ -130,9 +130,9 @@ pub(super) const SECTION: Section = Section {
             .default("on")
             .help("Requests certificates from clients.")
             .example("off"),
-        Directive::not_yet(&["http.cors"], UsageFrequency::Rare, "[++] library [parameters]")
+        Directive::new(&["http.cors"], UsageFrequency::Rare, "[++] library [parameters]", cors)
             .default("none")
-            .help("Cross-origin requests.")
+            .help("Lets pages of the sites in `cors.origin` read replies in a browser. The library is not loaded.")
             .example("libXrdHttpCors.so"),
         Directive::not_yet(&["http.auth"], UsageFrequency::Rare, "tpc fcreds")
             .default("off")
@@ -178,9 +178,10 @@ pub(super) const SECTION: Section = Section {
             .default("none")
             .help("Handler of third-party copies.")
             .example("xrdtpc libXrdHttpTPC.so"),
-        Directive::not_yet(&["cors.origin"], UsageFrequency::Rare, "https://host…")
+        Directive::new(&["cors.origin"], UsageFrequency::Rare, "https://host[:port]…", cors_origins)
             .default("none")
-            .help("Allowed origins.")
+            .help("Sites whose pages may read replies, if there is a line `http.cors`. The header `Origin` must be \
+                   equal to one of them.")
             .example("https://example.org"),
         Directive::new(&["scalla.http"], UsageFrequency::Common, "{status|off}", status_pages)
             .default("off")
@@ -293,6 +294,32 @@ fn static_header(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result
         let rule = StaticHeaderRule { method, name, value: words.join(" ") };
         rules.push(Setting::new(rule, arguments.origin()));
     }
+    Ok(())
+}
+
+fn cors(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    arguments.need("library")?;
+    while arguments.next().is_some() {}
+    draft.effective.http.cors.set(true, arguments.origin());
+    draft.finish(arguments);
+    Ok(())
+}
+
+fn cors_origins(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let mut next = Some(arguments.need("origin")?);
+    while let Some(token) = next {
+        let host = ["http://", "https://"].iter().find_map(|scheme| token.text.strip_prefix(scheme));
+        let is_host = |host: &str| {
+            !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:[]".contains(c))
+        };
+        if !host.is_some_and(is_host) {
+            return Err(arguments.invalid(token, "origin"));
+        }
+        let origins = &mut draft.effective.http.cors_origins;
+        origins.push(Setting::new(token.text.clone(), arguments.origin()));
+        next = arguments.next();
+    }
+    draft.finish(arguments);
     Ok(())
 }
 

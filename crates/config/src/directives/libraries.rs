@@ -89,7 +89,7 @@ const KNOWN: &[KnownLibrary] = &[
     known("libXrdCmsRedirectLocal", LibraryEffect::NotYet(missing::REDIRECTION), "redirects to local files"),
     known("libXrdFileCache", LibraryEffect::Needed, "the disk cache"),
     known("libXrdHttp", LibraryEffect::BuiltIn, "HTTP"),
-    known("libXrdHttpCors", LibraryEffect::NotYet(missing::CORS), "replies for pages of other sites"),
+    known("libXrdHttpCors", LibraryEffect::BuiltIn, "replies for pages of other sites"),
     known("libXrdHttpTPC", LibraryEffect::NotYet(missing::HTTP_COPY), "HTTP third-party copy"),
     known("libXrdMacaroons", LibraryEffect::Guards, "authorization by macaroons"),
     known("libXrdMultiuser", LibraryEffect::ActsForUsers, "acting as the user"),

@@ -21,8 +21,6 @@ pub(super) const HTTP_PORT: MissingPart =
     missing("second ports", "clients of HTTP are refused; name the port of xrd.port to serve them");
 pub(super) const HTTP_COPY: MissingPart = missing("HTTP third-party copy", "requests COPY are refused");
 const HTTP_HANDLERS: MissingPart = missing("parts of HTTP", "requests COPY and POST are refused");
-pub(super) const CORS: MissingPart =
-    missing("parts of HTTP", "pages of other sites cannot read replies in a browser");
 pub(super) const PREPARE: MissingPart =
     missing("mass storage", "requests to stage files succeed only for files that are on disk");
 pub(super) const REDIRECTION: MissingPart =
@@ -46,15 +44,13 @@ const MONITORING: MissingPart = missing("monitoring", "no monitoring data is sen
 pub(super) const PLUG_IN_STREAMS: MissingPart = missing("monitoring", "no records of plug-ins are sent");
 
 /// Directives by name or prefix; the first that fits.
-const BY_NAME: [(&str, MissingPart); 30] = [
+const BY_NAME: [(&str, MissingPart); 28] = [
     ("all.export", MASS_STORAGE),
     ("xrootd.export", MASS_STORAGE),
     ("oss.defaults", MASS_STORAGE),
     ("cms.prep", PREPARE),
-    ("cors.", CORS),
     ("frm.", MASS_STORAGE),
     ("http.cert", HTTPS),
-    ("http.cors", CORS),
     ("http.exthandler", HTTP_HANDLERS),
     ("http.key", HTTPS),
     ("http.", HTTP),

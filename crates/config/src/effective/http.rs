@@ -53,6 +53,10 @@ pub struct HttpConfig {
     pub denies_listings: Setting<bool>,
     /// `http.listingredir`.
     pub listing_redirect: Setting<Option<String>>,
+    /// `http.cors`: pages of other sites may read replies.
+    pub cors: Setting<bool>,
+    /// `cors.origin`: these sites.
+    pub cors_origins: Vec<Setting<String>>,
     /// `http.maxdelay`.
     pub delay_max: Setting<Duration>,
     /// `scalla.http status`: the pages about the server itself.
@@ -71,6 +75,8 @@ impl Default for HttpConfig {
             redirects_to_https: off(),
             denies_listings: off(),
             listing_redirect: Setting::new(None, Origin::Default),
+            cors: off(),
+            cors_origins: Vec::new(),
             delay_max: Setting::new(DELAY_MAX, Origin::Default),
             status_pages: off(),
             missing_guards: Vec::new(),

@@ -32,6 +32,12 @@ pub(super) fn show(effective: &Effective, lines: &mut EffectiveLines) {
     }
     lines.restart("http.listingdeny", &values.denies_listings, yes);
     lines.add(Reload::Restart, "http.listingredir", &values.listing_redirect, Clone::clone);
+    if !values.cors.origin.is_default() {
+        lines.restart("http.cors", &values.cors, |_| "libXrdHttpCors.so".to_owned());
+    }
+    for origin in &values.cors_origins {
+        lines.restart("cors.origin", origin, Clone::clone);
+    }
     lines.restart("http.maxdelay", &values.delay_max, time);
     lines.restart("scalla.http", &values.status_pages, |value| {
         if *value { "status" } else { "off" }.to_owned()
