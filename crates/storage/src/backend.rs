@@ -511,7 +511,10 @@ pub trait StoredFile: Send + Sync {
     /// Sets permission bits (07777).
     fn set_mode(&self, mode: u32) -> io::Result<()>;
     /// Sets the owner and the group, by their numbers. It may clear set-id bits.
-    fn set_owner(&self, uid: u32, gid: u32) -> io::Result<()>;
+    fn set_owner(&self, uid: u32, gid: u32) -> io::Result<()> {
+        let _ = (uid, gid);
+        Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+    }
     /// Reads an extended attribute by its full local name (`user.…`).
     fn attribute(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
     /// Sets an extended attribute; with `new` it must not exist (EEXIST).

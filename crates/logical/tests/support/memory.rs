@@ -553,11 +553,6 @@ impl StoredFile for MemoryFile {
         self.node.set_mode(mode);
         Ok(())
     }
-    fn set_owner(&self, uid: u32, _gid: u32) -> io::Result<()> {
-        self.memory.step("set_owner")?;
-        self.memory.set_owner(uid);
-        Ok(())
-    }
     fn attribute(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         self.memory.faults.check("attribute")?;
         Ok(self.node.see(|inner| inner.attributes.get(name).cloned()))
