@@ -8,12 +8,14 @@
 //! | `report` | [`SummaryReport`]: a report as a tree of sections, as XML and as JSON |
 //! | `sections` | figures of the server as sections, with the names of the format |
 //! | `received` | [`ReceivedReport`]: a report of any server, as flat or CGI text |
+//! | `metrics` | [`MetricsText`]: metrics in the formats of Prometheus and OpenMetrics |
 //! | `transfer_records` | [`TransferRecords`]: records about transfers and purges with mass storage |
 //! | `streams` | detailed monitoring: [`MonitorStreams`], [`LoopStreams`], [`SessionStreams`] |
 //! | `sender` | [`ReportSender`]: sends reports to one destination |
 
 #![forbid(unsafe_code)]
 
+mod metrics;
 mod received;
 mod report;
 mod sections;
@@ -21,6 +23,7 @@ mod sender;
 mod streams;
 mod transfer_records;
 
+pub use metrics::{MetricFamily, MetricKind, MetricValue, MetricsFormat, MetricsText};
 pub use received::{InvalidReport, ReceivedReport};
 pub use report::{
     NamedFigures, ReportSection, ReportValue, SummaryHeader, SummaryReport, number_group, numbers,

@@ -1,0 +1,213 @@
+//! [`MetricsText`]: metrics in the text formats of Prometheus (0.0.4) and of OpenMetrics (1.0).
+//!
+//! Names of counters are given without `_total`. Each family is written once, because both formats
+//! forbid a second one with the same name.
+
+mod accept;
+
+use std::fmt::{self, Write};
+
+/// A text format of metrics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MetricsFormat {
+    /// The text format of Prometheus, version 0.0.4.
+    Prometheus,
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+}
+
+impl MetricsFormat {
+    /// Returns the format for a client with this header `Accept`: OpenMetrics if it is named and not less
+    /// welcome than `text/plain`.
+    pub fn accepted(header: &str) -> Self {
+        if accept::prefers_open_metrics(header) { Self::OpenMetrics } else { Self::Prometheus }
+    }
+
+    /// Returns the value of the header `Content-Type`.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// The kind of a family of metrics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MetricKind {
+    /// A number that only grows, until the server restarts.
+    Counter,
+    /// A number that grows and shrinks.
+    Gauge,
+    /// Labels that describe the server. The value is always 1.
+    Info,
+}
+
+/// A value of a metric.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum MetricValue {
+    /// A whole number.
+    Whole(u64),
+    /// A number with a fraction.
+    Fraction(f64),
+}
+
+impl From<u64> for MetricValue {
+    fn from(value: u64) -> Self {
+        Self::Whole(value)
+    }
+}
+
+impl From<f64> for MetricValue {
+    fn from(value: f64) -> Self {
+        Self::Fraction(value)
+    }
+}
+
+impl fmt::Display for MetricValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(value) => value.fmt(f),
+            Self::Fraction(value) => value.fmt(f),
+        }
+    }
+}
+
+/// The units that a name of OpenMetrics ends with.
+const UNITS: [&str; 2] = ["bytes", "seconds"];
+
+/// A text with metrics.
+#[derive(Debug)]
+pub struct MetricsText {
+    format: MetricsFormat,
+    text: String,
+}
+
+// Writing to a string cannot fail.
+impl MetricsText {
+    /// Returns a text without metrics.
+    pub fn new(format: MetricsFormat) -> Self {
+        Self { format, text: String::new() }
+    }
+
+    /// Begins a family. `name` is without `_total` and `_info`.
+    pub fn family(&mut self, kind: MetricKind, name: &str, help: &str) -> MetricFamily<'_> {
+        let (word, suffix) = match (kind, self.format) {
+            (MetricKind::Counter, _) => ("counter", "_total"),
+            (MetricKind::Gauge, _) => ("gauge", ""),
+            (MetricKind::Info, MetricsFormat::Prometheus) => ("gauge", "_info"),
+            (MetricKind::Info, MetricsFormat::OpenMetrics) => ("info", "_info"),
+        };
+        let sample = format!("{name}{suffix}");
+        let family = match self.format {
+            MetricsFormat::Prometheus => sample.as_str(),
+            MetricsFormat::OpenMetrics => name,
+        };
+        let _ = writeln!(self.text, "# HELP {family} {help}");
+        let _ = writeln!(self.text, "# TYPE {family} {word}");
+        let unit = UNITS.iter().find(|unit| name.strip_suffix(*unit).is_some_and(|rest| rest.ends_with('_')));
+        if let (MetricsFormat::OpenMetrics, Some(unit)) = (self.format, unit) {
+            let _ = writeln!(self.text, "# UNIT {family} {unit}");
+        }
+        MetricFamily { text: &mut self.text, sample }
+    }
+
+    /// Writes a counter without labels.
+    pub fn counter(&mut self, name: &str, help: &str, value: impl Into<MetricValue>) {
+        self.family(MetricKind::Counter, name, help).sample(&[], value);
+    }
+
+    /// Writes a gauge without labels.
+    pub fn gauge(&mut self, name: &str, help: &str, value: impl Into<MetricValue>) {
+        self.family(MetricKind::Gauge, name, help).sample(&[], value);
+    }
+
+    /// Returns the complete text.
+    pub fn finish(mut self) -> String {
+        if self.format == MetricsFormat::OpenMetrics {
+            self.text.push_str("# EOF\n");
+        }
+        self.text
+    }
+}
+
+/// A family of metrics whose samples are being written.
+#[derive(Debug)]
+pub struct MetricFamily<'a> {
+    text: &'a mut String,
+    sample: String,
+}
+
+impl MetricFamily<'_> {
+    /// Writes a sample. Two samples must not have the same labels.
+    pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Into<MetricValue>) {
+        self.text.push_str(&self.sample);
+        for (index, (name, value)) in labels.iter().enumerate() {
+            let _ = write!(self.text, "{}{name}=\"", if index == 0 { '{' } else { ',' });
+            escape(self.text, value);
+            self.text.push('"');
+        }
+        if !labels.is_empty() {
+            self.text.push('}');
+        }
+        let _ = writeln!(self.text, " {}", value.into());
+    }
+
+    /// Writes a sample for each value of one label.
+    pub fn each<const N: usize>(&mut self, label: &str, values: [(&str, u64); N]) {
+        for (value, number) in values {
+            self.sample(&[(label, value)], number);
+        }
+    }
+}
+
+/// Appends the value of a label.
+fn escape(text: &mut String, value: &str) {
+    for c in value.chars() {
+        match c {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            c => text.push(c),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(format: MetricsFormat) -> String {
+        let mut text = MetricsText::new(format);
+        text.family(MetricKind::Info, "a_build", "The version.").sample(&[("version", "1")], 1);
+        text.family(MetricKind::Counter, "a_bytes", "Bytes.")
+            .each("direction", [("rx", 1), ("tx", u64::MAX)]);
+        text.gauge("a_age_seconds", "Age.", 0.25);
+        text.family(MetricKind::Gauge, "a_megabytes", "Space.").sample(&[("p", "\\a\"b\nc"), ("q", "é")], 3);
+        text.finish()
+    }
+
+    #[test]
+    fn prometheus_has_the_suffix_of_counters_in_the_name_of_the_family() {
+        assert_eq!(
+            text(MetricsFormat::Prometheus),
+            "# HELP a_build_info The version.\n# TYPE a_build_info gauge\na_build_info{version=\"1\"} 1\n\
+             # HELP a_bytes_total Bytes.\n# TYPE a_bytes_total counter\na_bytes_total{direction=\"rx\"} 1\n\
+             a_bytes_total{direction=\"tx\"} 18446744073709551615\n\
+             # HELP a_age_seconds Age.\n# TYPE a_age_seconds gauge\na_age_seconds 0.25\n\
+             # HELP a_megabytes Space.\n# TYPE a_megabytes gauge\na_megabytes{p=\"\\\\a\\\"b\\nc\",q=\"é\"} 3\n"
+        );
+    }
+
+    #[test]
+    fn open_metrics_has_units_and_an_end() {
+        assert_eq!(
+            text(MetricsFormat::OpenMetrics),
+            "# HELP a_build The version.\n# TYPE a_build info\na_build_info{version=\"1\"} 1\n\
+             # HELP a_bytes Bytes.\n# TYPE a_bytes counter\n# UNIT a_bytes bytes\na_bytes_total{direction=\"rx\"} 1\n\
+             a_bytes_total{direction=\"tx\"} 18446744073709551615\n\
+             # HELP a_age_seconds Age.\n# TYPE a_age_seconds gauge\n# UNIT a_age_seconds seconds\na_age_seconds 0.25\n\
+             # HELP a_megabytes Space.\n# TYPE a_megabytes gauge\na_megabytes{p=\"\\\\a\\\"b\\nc\",q=\"é\"} 3\n# EOF\n"
+        );
+    }
+}
