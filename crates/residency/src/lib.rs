@@ -27,6 +27,7 @@
 //! | `failure_pause` | pauses migration while each copy fails |
 //! | `migration_search` | [`MigrationSchedule`]; searches the exports for such files |
 //! | `service` | [`Residency`]: the queue at work |
+//! | `queue_counts` | [`count_queue`]: numbers of transfers in the queue |
 //! | `queue_list` | [`list_queue`]: the queue for administrators |
 //! | `queue_thread` | the thread of the queue |
 //! | `queue_agent`, `queue_wake` | [`QueueAgent`]: requests of other processes, and how they reach the thread |
@@ -71,6 +72,7 @@ mod purge_thread;
 mod purge_volume;
 mod queue;
 mod queue_agent;
+mod queue_counts;
 mod queue_list;
 mod queue_thread;
 mod queue_wake;
@@ -113,6 +115,7 @@ pub use queue::{
     CopyOutcome, QueueAction, QueueError, QueueLimits, Submission, SubmissionOutcome, TransferQueue,
 };
 pub use queue_agent::QueueAgent;
+pub use queue_counts::{QueueCounts, TransferCounts, count_queue};
 pub use queue_list::{find_transfer, has_queue, list_queue, visit_queue};
 pub use service::{
     REQUEST_FAILURES_LISTED, REQUEST_FILES_COUNTED, RequestStatus, Residency, ResidencyParts,
