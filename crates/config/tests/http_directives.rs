@@ -70,7 +70,7 @@ fn values_are_read_and_shown() {
     let text = "xrd.protocol http *\nhttp.header2cgi Authorization authz\nhttp.header2cgi X-Tag tag strip-on-redirect\n\
                 http.staticheader X-All a b\nhttp.staticheader -verb=GET X-Get 1\nhttp.staticheader X-Gone 1\n\
                 http.staticheader X-Gone\nhttp.desthttps yes\nhttp.listingdeny true\nhttp.maxdelay 1m\n\
-                http.listingredir https://h/\nscalla.http status\n";
+                http.listingredir https://h/\nscalla.http status metrics 192.0.2.0/24 ::1\n";
     let Loaded { effective, report } = loaded(text);
     assert!(report.problems().is_empty(), "{report}");
     let http = &effective.http;
@@ -88,7 +88,9 @@ fn values_are_read_and_shown() {
     };
     let headers: Vec<_> = http.static_headers.iter().map(|rule| rule.value.clone()).collect();
     assert_eq!(headers, [header(None, "X-All", "a b"), header(Some("GET"), "X-Get", "1")]);
-    assert!(*http.redirects_to_https && *http.denies_listings && *http.status_pages);
+    assert!(*http.redirects_to_https && *http.denies_listings && http.pages.status);
+    let includes = |address: &str| http.pages.metrics.includes(address.parse().unwrap());
+    assert!(includes("192.0.2.9") && includes("::1") && !includes("127.0.0.1") && !includes("::2"));
     assert_eq!((http.delay_max.as_secs(), http.listing_redirect.as_deref()), (60, Some("https://h/")));
     let lines = show(&effective);
     let shown: Vec<String> = lines
@@ -97,8 +99,8 @@ fn values_are_read_and_shown() {
         .collect();
     let again = loaded(&shown.join("\n")).effective.http;
     assert_eq!(
-        (again.headers_to_cgi.len(), again.static_headers.len(), *again.status_pages, again.port.value),
-        (2, 2, true, Some(HttpPort::Shared))
+        (again.headers_to_cgi.len(), again.static_headers.len(), &again.pages.value, again.port.value),
+        (2, 2, &http.pages.value, Some(HttpPort::Shared))
     );
 }
 
@@ -115,7 +117,35 @@ fn headers_that_no_request_can_have_are_refused() {
         "http.listingdeny maybe",
         "http.maxdelay soon",
         "scalla.http everything",
+        "scalla.http",
+        "scalla.http metrics 192.0.2.1/24",
+        "scalla.http metrics host.example.org",
+        "scalla.http metrics off",
+        "scalla.http metrics all 192.0.2.1",
     ] {
         assert_eq!(kinds(text), [ProblemKind::BadValue], "{text}");
+    }
+}
+
+#[test]
+fn metrics_are_for_the_machine_unless_others_are_named() {
+    for (text, shown, readers) in [
+        ("", "off", [false; 3]),
+        ("status", "status", [false; 3]),
+        ("off", "off", [false; 3]),
+        ("metrics", "metrics", [true, false, false]),
+        ("metrics status", "status metrics", [true, false, false]),
+        ("status metrics 192.0.2.0/24", "status metrics 192.0.2.0/24", [false, true, false]),
+        ("metrics 192.0.2.0/24 127.0.0.1", "metrics 192.0.2.0/24 127.0.0.1/32", [true, true, false]),
+        ("metrics all status", "status metrics all", [true; 3]),
+    ] {
+        let line = if text.is_empty() { String::new() } else { format!("scalla.http {text}\n") };
+        let effective = loaded(&format!("xrd.protocol http *\n{line}")).effective;
+        let includes = |address: &str| effective.http.pages.metrics.includes(address.parse().unwrap());
+        assert_eq!(["127.0.0.1", "::ffff:192.0.2.7", "2001:db8::1"].map(includes), readers, "{text}");
+        let lines = show(&effective);
+        let found =
+            lines.iter().find(|line| line.directive == "scalla.http").and_then(|line| line.value.clone());
+        assert_eq!(found.as_deref(), Some(shown), "{text}");
     }
 }

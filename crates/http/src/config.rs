@@ -2,10 +2,11 @@
 
 use auth::{Entity, Secret};
 use base::DescriptorBudget;
+use monitor::MetricsFormat;
 use net::TlsServer;
 use std::fmt;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,13 +84,23 @@ pub enum ListingPolicy {
     Redirected(String),
 }
 
-/// The pages about the server itself. They are served without a login.
+/// The pages about the state of the server. They are served without a login.
 #[derive(Clone)]
 pub struct StatusPages {
     /// Returns the reason why clients should not be sent here; `None` if they should.
     pub unready: Arc<dyn Fn() -> Option<String> + Send + Sync>,
-    /// Makes the text of `/metrics`; `None` if there is no such page.
-    pub metrics: Option<Arc<dyn Fn() -> String + Send + Sync>>,
+}
+
+/// A text of metrics that is being made.
+pub type MadeMetrics = Pin<Box<dyn Future<Output = Option<String>> + Send>>;
+
+/// The page with metrics.
+#[derive(Clone)]
+pub struct MetricsPage {
+    /// Decides whether a host may read the page.
+    pub is_reader: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
+    /// Makes the text; `None` if the server is still starting, or has too much to do.
+    pub text: Arc<dyn Fn(MetricsFormat) -> MadeMetrics + Send + Sync>,
 }
 
 /// Configuration of the front end.
@@ -119,8 +130,10 @@ pub struct Config {
     pub accepts_uploads: bool,
     /// The types of checksums that the server computes, the default first.
     pub checksums: Vec<String>,
-    /// The pages about the server itself; `None` if their names are ordinary paths.
+    /// `/healthz` and `/readyz`; `None` if their names are ordinary paths.
     pub status: Option<StatusPages>,
+    /// `/metrics`; `None` if its name is an ordinary path.
+    pub metrics: Option<MetricsPage>,
 }
 
 impl fmt::Debug for Config {

@@ -1,5 +1,6 @@
 //! One connection: the handshake of TLS, then its requests by hyper.
 
+use crate::counters::ConnectionBytes;
 use crate::door::{ConnectionEnd, HttpFrontEnd};
 use crate::host_shares::{HeldShare, SharedPart};
 use crate::service::{self, ServedConnection};
@@ -12,6 +13,7 @@ use net::LoopPresence;
 use std::net::{SocketAddr, TcpStream};
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 /// The place of a connection in the limits of the front end. Its requests in progress keep it.
@@ -19,11 +21,12 @@ pub(crate) struct HttpPermit {
     shared: Arc<HttpFrontEnd>,
     _share: HeldShare,
     _presence: LoopPresence,
+    since: Instant,
 }
 
 impl HttpPermit {
     pub(crate) fn new(shared: Arc<HttpFrontEnd>, share: HeldShare, presence: LoopPresence) -> Self {
-        Self { shared, _share: share, _presence: presence }
+        Self { shared, _share: share, _presence: presence, since: Instant::now() }
     }
 
     pub(crate) fn shared(&self) -> &Arc<HttpFrontEnd> {
@@ -33,7 +36,7 @@ impl HttpPermit {
 
 impl Drop for HttpPermit {
     fn drop(&mut self) {
-        self.shared.leave();
+        self.shared.leave(self.since.elapsed());
     }
 }
 
@@ -43,7 +46,8 @@ pub(crate) async fn serve(permit: HttpPermit, socket: TcpStream, peer: SocketAdd
     // Replies are written whole, so that waiting for more would only delay their end.
     let _ = socket.set_nodelay(true);
     let is_tls = first.first() == Some(&0x16);
-    let stream = RewoundStream::new(first, socket);
+    let bytes = ConnectionBytes::new(permit.shared().counters.clone());
+    let stream = RewoundStream::new(first, socket, bytes);
     let Some(transport) = transport(permit.shared(), stream, is_tls, peer).await else { return };
     let connection = ServedConnection::new(permit, peer, is_tls);
     requests(&connection, ClientStream::new(transport, connection.shared().clone())).await;
@@ -101,6 +105,9 @@ async fn requests(connection: &Arc<ServedConnection>, stream: ClientStream) {
         tokio::select! {
             result = served.as_mut() => {
                 if let Err(error) = result {
+                    if error.is_parse() {
+                        connection.shared().counters.malformed();
+                    }
                     tracing::debug!("HTTP connection: {error}");
                 }
                 return;

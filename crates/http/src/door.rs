@@ -2,9 +2,10 @@
 
 use crate::config::{Config, StaticHeader};
 use crate::connection::{self, HttpPermit};
+use crate::counters::HttpCounters;
 use crate::host_shares::{HostShares, SharedPart};
 use crate::memory::HttpMemory;
-use crate::{CHUNKS_MAX, DESCRIPTORS_SHARE, REFUSAL_WARNING, THREADS_MAX};
+use crate::{CHUNKS_MAX, DESCRIPTORS_SHARE, METRICS_REQUESTS_MAX, REFUSAL_WARNING, THREADS_MAX};
 use hyper::Method;
 use hyper::header::{HeaderName, HeaderValue};
 use net::{Arrival, LoopPresence, ProtocolMatch};
@@ -52,6 +53,9 @@ pub(crate) struct HttpFrontEnd {
     pub(crate) memory: Arc<HttpMemory>,
     pub(crate) ends: watch::Receiver<ConnectionEnd>,
     pub(crate) shares: Arc<HostShares>,
+    pub(crate) counters: Arc<HttpCounters>,
+    /// Requests for metrics, see [`METRICS_REQUESTS_MAX`].
+    pub(crate) metrics: Semaphore,
     refused: Mutex<RefusedConnections>,
     /// Connections, and requests whose connections have ended before.
     connections: AtomicUsize,
@@ -75,8 +79,9 @@ impl HttpFrontEnd {
         *self.ends.borrow() == ConnectionEnd::Now
     }
 
-    pub(crate) fn leave(&self) {
+    pub(crate) fn leave(&self, connected: Duration) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
+        self.counters.left(connected);
         self.config.descriptors.disconnect();
     }
 
@@ -87,11 +92,13 @@ impl HttpFrontEnd {
             return None;
         }
         self.connections.fetch_add(1, Ordering::Relaxed);
+        self.counters.arrived();
         Some(HttpPermit::new(self.clone(), share, presence))
     }
 
     /// Counts a connection or handshake that is refused, and warns at intervals.
     pub(crate) fn refuse(&self, peer: IpAddr) {
+        self.counters.refused();
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(number) = refused.count(Instant::now()) {
             tracing::warn!(
@@ -150,6 +157,8 @@ impl HttpDoor {
             memory,
             config,
             shares,
+            counters: Arc::default(),
+            metrics: Semaphore::new(METRICS_REQUESTS_MAX),
             refused: Mutex::default(),
             files,
             static_headers,
@@ -165,6 +174,11 @@ impl HttpDoor {
     /// Returns the number of connections, with requests whose connections have ended before them.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Relaxed)
+    }
+
+    /// Returns the counters.
+    pub fn counters(&self) -> &Arc<HttpCounters> {
+        &self.shared.counters
     }
 
     /// Takes no further requests, waits at most `limit` for those in progress, then closes all

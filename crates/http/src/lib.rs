@@ -17,6 +17,7 @@
 //! | file | content |
 //! |---|---|
 //! | `door` | [`HttpDoor`]: detection, the runtime, drain |
+//! | `counters` | [`HttpCounters`]: requests by method and status, connections, bytes |
 //! | `config` | [`Config`], and the traits that the server implements |
 //! | `connection` | one connection: TLS, limits of time, hyper |
 //! | `cors` | replies that pages of other sites may read |
@@ -35,8 +36,9 @@
 //! | `names` | DELETE, MKCOL, MOVE, OPTIONS |
 //! | `listing` | PROPFIND, and pages of directories |
 //! | `memory` | the memory of connections and requests |
+//! | `metrics_page` | `/metrics` |
 //! | `progress` | the least rate of clients |
-//! | `status` | `/healthz`, `/readyz`, `/metrics` |
+//! | `status` | `/healthz`, `/readyz` |
 //! | `reply` | replies and their bodies, and the status of each error |
 //! | `redirect` | redirects to other servers |
 //! | `transfer_status` | the trailer `X-Transfer-Status` |
@@ -48,6 +50,7 @@ mod conditions;
 mod config;
 mod connection;
 mod cors;
+mod counters;
 mod digests;
 mod door;
 mod expected;
@@ -57,6 +60,7 @@ mod host_shares;
 mod limits;
 mod listing;
 mod memory;
+mod metrics_page;
 mod names;
 mod progress;
 mod ranges;
@@ -71,9 +75,10 @@ mod transfer_status;
 mod upload;
 
 pub use config::{
-    Config, HeaderToCgi, HttpIdentity, HttpLogin, HttpPeer, HttpRefusal, ListingPolicy, StaticHeader,
-    StatusPages,
+    Config, HeaderToCgi, HttpIdentity, HttpLogin, HttpPeer, HttpRefusal, ListingPolicy, MadeMetrics,
+    MetricsPage, StaticHeader, StatusPages,
 };
+pub use counters::{COUNTED_CLASSES, COUNTED_METHODS, HttpCounters, HttpFigures, HttpRequestCounts};
 pub use door::HttpDoor;
 pub use limits::*;
 

@@ -94,6 +94,9 @@ pub const LOGIN_AGE_MAX: Duration = Duration::from_secs(60);
 /// Maximum length of a token in bytes. It fits into a header.
 pub const TOKEN_BYTES_MAX: usize = 32 * 1024;
 
+/// Maximum number of requests for metrics that wait for their text.
+pub const METRICS_REQUESTS_MAX: usize = 256;
+
 /// Maximum number of threads of the runtime.
 pub const THREADS_MAX: usize = 8;
 

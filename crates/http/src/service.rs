@@ -9,7 +9,7 @@ use crate::memory::{self, ChargedBody, ConnectionMemory};
 use crate::redirect::{self, ForwardedCgi};
 use crate::reply::{self, RequestRefusal, RequestReply};
 use crate::{
-    LOGIN_AGE_MAX, LOGIN_TIME_MAX, MEMORY_RETRY_SECONDS, TOKEN_BYTES_MAX, cors, get, listing, names, status,
+    LOGIN_AGE_MAX, LOGIN_TIME_MAX, MEMORY_RETRY_SECONDS, TOKEN_BYTES_MAX, cors, get, listing, metrics_page, names, status,
     upload,
 };
 use auth::Secret;
@@ -305,6 +305,7 @@ async fn answer(connection: Arc<ServedConnection>, head: Parts, body: &mut Incom
     if shared.is_draining() || !is_clear {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
+    shared.counters.reply(&method, reply.status());
     reply
 }
 
@@ -317,6 +318,9 @@ async fn respond(
     if let Some(pages) = &config.status
         && let Some(reply) = status::reply(pages, &head)
     {
+        return Ok(reply);
+    }
+    if let Some(reply) = metrics_page::reply(connection.shared(), connection.address(), &head).await {
         return Ok(reply);
     }
     if !connection.memory.admit(memory::bytes_of(&head.method)) {

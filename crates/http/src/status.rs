@@ -1,44 +1,43 @@
-//! Pages about the server itself: `/healthz`, `/readyz`, `/metrics`.
+//! Pages about the state of the server: `/healthz` and `/readyz`.
 //!
-//! They need no login, because load balancers and collectors have none, and exist only if the
-//! configuration asks for them.
+//! They need no login, because load balancers have none, and exist only if the configuration asks for
+//! them.
 
 use crate::config::StatusPages;
 use crate::reply::{self, RequestReply};
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, CACHE_CONTROL, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 
-/// The type of metrics: the text format of Prometheus.
-const METRICS_TYPE: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-
 /// Returns the page of a request; `None` if its path is not one of a page.
 pub(crate) fn reply(pages: &StatusPages, head: &Parts) -> Option<RequestReply> {
-    let path = head.uri.path();
-    if !["/healthz", "/readyz", "/metrics"].contains(&path) {
+    let unready = match head.uri.path() {
+        "/healthz" => None,
+        "/readyz" => (pages.unready)(),
+        _ => return None,
+    };
+    let replied = refuse_method(&head.method).unwrap_or_else(|| match unready {
+        Some(reason) => reply::refused(StatusCode::SERVICE_UNAVAILABLE, &reason),
+        None if head.uri.path() == "/healthz" => reply::text(StatusCode::OK, "ok\n".to_owned()),
+        None => reply::text(StatusCode::OK, "ready\n".to_owned()),
+    });
+    Some(uncached(replied))
+}
+
+/// Returns the refusal of a method that does not read a page.
+pub(crate) fn refuse_method(method: &Method) -> Option<RequestReply> {
+    if method == Method::GET || method == Method::HEAD {
         return None;
     }
-    let mut replied = if head.method != Method::GET && head.method != Method::HEAD {
-        let mut refused = reply::refused(StatusCode::METHOD_NOT_ALLOWED, "This page can only be read.");
-        refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET,HEAD"));
-        refused
-    } else {
-        match path {
-            "/healthz" => reply::text(StatusCode::OK, "ok\n".to_owned()),
-            "/readyz" => match (pages.unready)() {
-                None => reply::text(StatusCode::OK, "ready\n".to_owned()),
-                Some(reason) => reply::refused(StatusCode::SERVICE_UNAVAILABLE, &reason),
-            },
-            _ => {
-                let metrics = pages.metrics.as_ref()?;
-                let mut page = reply::text(StatusCode::OK, metrics());
-                page.headers_mut().insert(CONTENT_TYPE, METRICS_TYPE);
-                page
-            }
-        }
-    };
-    replied.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Some(replied)
+    let mut refused = reply::refused(StatusCode::METHOD_NOT_ALLOWED, "This page can only be read.");
+    refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET,HEAD"));
+    Some(refused)
+}
+
+/// Returns a page that no cache may keep.
+pub(crate) fn uncached(mut page: RequestReply) -> RequestReply {
+    page.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    page
 }
 
 #[cfg(test)]
@@ -53,18 +52,15 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_read_only_and_metrics_need_a_source() {
-        let mut pages = StatusPages { unready: Arc::new(|| None), metrics: None };
+    fn pages_are_read_only() {
+        let mut pages = StatusPages { unready: Arc::new(|| None) };
         assert_eq!(status(&pages, "GET", "/healthz"), Some(StatusCode::OK));
         assert_eq!(status(&pages, "HEAD", "/readyz?x"), Some(StatusCode::OK));
-        assert_eq!(status(&pages, "GET", "/metrics"), None, "an ordinary path");
         assert_eq!(status(&pages, "PUT", "/healthz"), Some(StatusCode::METHOD_NOT_ALLOWED));
-        for other in ["/healthz/", "/Healthz", "/a/healthz", "/"] {
+        for other in ["/healthz/", "/Healthz", "/a/healthz", "/", "/metrics"] {
             assert_eq!(status(&pages, "GET", other), None, "{other}");
         }
-        pages.metrics = Some(Arc::new(|| "up 1\n".to_owned()));
         pages.unready = Arc::new(|| Some("draining".to_owned()));
-        assert_eq!(status(&pages, "GET", "/metrics"), Some(StatusCode::OK));
         assert_eq!(status(&pages, "GET", "/readyz"), Some(StatusCode::SERVICE_UNAVAILABLE));
         assert_eq!(status(&pages, "GET", "/healthz"), Some(StatusCode::OK));
     }

@@ -4,6 +4,7 @@
 //! holds memory. At the end of a connection, bytes of a request that nobody reads are discarded for a
 //! while: otherwise the system would discard the last reply.
 
+use crate::counters::ConnectionBytes;
 use crate::door::HttpFrontEnd;
 use crate::progress::ClientProgress;
 use crate::{LINGER_BYTES_MAX, LINGER_TIME_MAX};
@@ -24,11 +25,20 @@ pub(crate) struct RewoundStream {
     first: Vec<u8>,
     at: usize,
     socket: TcpStream,
+    bytes: ConnectionBytes,
 }
 
 impl RewoundStream {
-    pub(crate) fn new(first: Vec<u8>, socket: TcpStream) -> Self {
-        Self { first, at: 0, socket }
+    pub(crate) fn new(first: Vec<u8>, socket: TcpStream, mut bytes: ConnectionBytes) -> Self {
+        bytes.receive(first.len());
+        Self { first, at: 0, socket, bytes }
+    }
+
+    fn count(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = &written {
+            self.bytes.send(*bytes);
+        }
+        written
     }
 }
 
@@ -41,7 +51,10 @@ impl AsyncRead for RewoundStream {
         let this = &mut *self;
         let left = this.first.get(this.at..).unwrap_or_default();
         if left.is_empty() {
-            return Pin::new(&mut this.socket).poll_read(context, into);
+            let before = into.filled().len();
+            let read = Pin::new(&mut this.socket).poll_read(context, into);
+            this.bytes.receive(into.filled().len().saturating_sub(before));
+            return read;
         }
         let taken = left.len().min(into.remaining());
         into.put_slice(left.get(..taken).unwrap_or_default());
@@ -59,7 +72,8 @@ impl AsyncWrite for RewoundStream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(context, bytes)
+        let written = Pin::new(&mut self.socket).poll_write(context, bytes);
+        self.count(written)
     }
 
     fn poll_write_vectored(
@@ -67,7 +81,8 @@ impl AsyncWrite for RewoundStream {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write_vectored(context, pieces)
+        let written = Pin::new(&mut self.socket).poll_write_vectored(context, pieces);
+        self.count(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -75,6 +90,8 @@ impl AsyncWrite for RewoundStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // The end of a reply.
+        self.bytes.add();
         Pin::new(&mut self.socket).poll_flush(context)
     }
 

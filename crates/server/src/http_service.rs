@@ -4,17 +4,20 @@
 //! token, so it logs in as by `ztn`; where clients must authenticate otherwise, it is refused.
 
 use crate::error::StartError;
+use crate::summary::metrics::{MetricsPlace, MetricsThreads};
 use auth::address_text;
 use auth::ztn::{ZTN, credentials};
 use auth::{Entity, HostName, LoginPeer, Secret, ServerProtocol, ServerStep};
-use config::{Effective, PersistMode, TlsOperations};
+use base::Supervisor;
+use config::{Effective, MetricsReaders, PersistMode, TlsOperations};
 use http::{
-    Config, HeaderToCgi, HttpDoor, HttpIdentity, HttpLogin, HttpPeer, HttpRefusal, ListingPolicy,
-    StaticHeader, StatusPages,
+    Config, HeaderToCgi, HttpCounters, HttpDoor, HttpIdentity, HttpLogin, HttpPeer, HttpRefusal,
+    ListingPolicy, MetricsPage, StaticHeader, StatusPages,
 };
 use net::Door;
 use session::{BearerLogin, HostRules, LoginPolicy, PendingLogins};
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,6 +34,7 @@ pub(crate) struct HttpService {
     door: Arc<HttpDoor>,
     /// The server is ending.
     is_ending: Arc<AtomicBool>,
+    metrics: MetricsPlace,
 }
 
 impl HttpService {
@@ -39,18 +43,32 @@ impl HttpService {
         effective: &Effective,
         door: &mut xroot::Config,
         files: &Arc<dyn FileSystem>,
+        supervisor: &Supervisor,
     ) -> Result<Option<Self>, StartError> {
         if !effective.serves_http() {
             return Ok(None);
         }
         let is_ending = Arc::<AtomicBool>::default();
         let memory = door.shared_memory();
-        let config = configuration(effective, door, memory, &is_ending);
+        let metrics = MetricsPlace::default();
+        let page = metrics_page(&effective.http.pages.metrics, &metrics, supervisor);
+        let page = page.map_err(|source| StartError::System { what: "the threads of metrics", source })?;
+        let config = configuration(effective, door, memory, &is_ending, page);
         let started = HttpDoor::start(config, files.clone());
         let door = started.map_err(|source| StartError::System { what: "the threads of HTTP", source })?;
         let encrypted = if effective.network.tls.is_some() { "HTTP and HTTPS are" } else { "HTTP is" };
         tracing::info!("{encrypted} served on the port of the xroot protocol");
-        Ok(Some(Self { door: Arc::new(door), is_ending }))
+        Ok(Some(Self { door: Arc::new(door), is_ending, metrics }))
+    }
+
+    /// Returns the counters.
+    pub(crate) fn counters(&self) -> &Arc<HttpCounters> {
+        self.door.counters()
+    }
+
+    /// Returns the place of the metrics.
+    pub(crate) fn metrics(&self) -> &MetricsPlace {
+        &self.metrics
     }
 
     /// Takes no further requests, waits for those in progress, then closes all connections.
@@ -72,6 +90,7 @@ fn configuration(
     door: &xroot::Config,
     memory: Arc<base::MemoryBudget>,
     is_ending: &Arc<AtomicBool>,
+    metrics: Option<MetricsPage>,
 ) -> Config {
     let values = &effective.http;
     let headers_to_cgi = values.headers_to_cgi.iter().map(|rule| HeaderToCgi {
@@ -91,7 +110,7 @@ fn configuration(
     };
     let is_ending = is_ending.clone();
     let unready = move || is_ending.load(Ordering::Relaxed).then(|| "The server is ending.".to_owned());
-    let status = values.status_pages.then(|| StatusPages { unready: Arc::new(unready), metrics: None });
+    let status = values.pages.status.then(|| StatusPages { unready: Arc::new(unready) });
     Config {
         login: Arc::new(HttpLogins(Arc::new(HttpLoginRules::of(effective, door)))),
         tls: door.tls.clone(),
@@ -111,7 +130,23 @@ fn configuration(
         accepts_uploads: !*effective.proxy.enabled && effective.logical.persist.mode != PersistMode::Off,
         checksums: effective.protocol.checksums.offered.iter().map(|kind| kind.name().to_owned()).collect(),
         status,
+        metrics,
     }
+}
+
+fn metrics_page(
+    readers: &MetricsReaders,
+    place: &MetricsPlace,
+    supervisor: &Supervisor,
+) -> io::Result<Option<MetricsPage>> {
+    if *readers == MetricsReaders::Nobody {
+        return Ok(None);
+    }
+    let (readers, threads) = (readers.clone(), MetricsThreads::start(place, supervisor)?);
+    Ok(Some(MetricsPage {
+        is_reader: Arc::new(move |address| readers.includes(address)),
+        text: Arc::new(move |format| Box::pin(threads.clone().text(format))),
+    }))
 }
 
 /// The logins of HTTP.

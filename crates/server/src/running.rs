@@ -23,6 +23,7 @@ use crate::reading_clients::ReadingClients;
 use crate::redirector::Redirector;
 use crate::reload_reads::{PartRead, READ_TIME_MAX, ReloadReaders};
 use crate::static_redirects::StaticRedirects;
+use crate::summary::metrics::{MetricsSources, ServerMetrics};
 use crate::summary::{ReportedServer, SummaryReporter};
 use crate::third_party::{self, Handoff};
 use crate::tls::{CertificateWatch, ServerTls};
@@ -188,14 +189,15 @@ impl RunningServer {
         let doorkeeper = Arc::new(Doorkeeper::new(&effective.network));
         let renewals = protect(&mut door, effective, &supervisor, login.as_ref(), tls.as_ref())?;
         connect(&mut door, &doorkeeper, authorization.as_ref(), cluster.as_ref());
-        let http = HttpService::start(effective, &mut door, &files)?;
+        let http = HttpService::start(effective, &mut door, &files, &supervisor)?;
         let certificates = expiry::list_certificates(login.as_ref().map(|login| &login.policy), tls.as_ref());
-        let about = ReportedServer::new((address.port(), role), &logical, &proxy, certificates);
+        let about = ReportedServer::new((address.port(), role), &logical, &proxy, certificates, &http);
         let door = SummaryReporter::open_door((door, files), effective, about, &supervisor);
         let (xroot, reporter) = door.map_err(system("a thread"))?;
         let doors = http_service::doors(&xroot, http.as_ref());
         let acceptor = PortAcceptor::start(listener, loops.clone(), doors, admission(doorkeeper.clone()))
             .map_err(system("a thread"))?;
+        set_metrics(http.as_ref(), (&reporter, &xroot), &acceptor, cluster.as_ref(), transfers.as_ref());
         Ok(Self {
             address,
             loops,
@@ -378,6 +380,25 @@ impl RunningServer {
             acceptor.stop();
         }
     }
+}
+
+/// Gives HTTP the metrics of a server, which has all its parts now.
+fn set_metrics(
+    http: Option<&HttpService>,
+    (reporter, xroot): (&SummaryReporter, &Arc<xroot::XrootDoor>),
+    acceptor: &PortAcceptor,
+    cluster: Option<&ClusterThread>,
+    residency: Option<&Option<purging::ServerResidency>>,
+) {
+    let Some(http) = http else { return };
+    let residency = residency.and_then(Option::as_ref);
+    let sources = MetricsSources {
+        refusals: acceptor.refusals().clone(),
+        cluster: cluster.map(ClusterThread::view),
+        queue: residency.and_then(purging::ServerResidency::queue_directory).map(ToOwned::to_owned),
+        purge: residency.and_then(|residency| residency.purge.as_ref()).map(Arc::downgrade),
+    };
+    http.metrics().set(ServerMetrics::new(reporter.summary().clone(), xroot, sources));
 }
 
 /// Starts the loops of the connections, with io_uring and polling as configured.

@@ -10,7 +10,9 @@ use super::fault::DirectiveFault;
 use super::missing;
 use super::shared::{RESTRICTS, STOPS_UNPROTECTED, apply_not_yet};
 use super::standing::{Standing, UsageFrequency};
-use crate::effective::{Effective, HeaderRule, HttpPort, StaticHeaderRule};
+use crate::effective::{
+    AddressRange, Effective, HeaderRule, HttpPort, MetricsReaders, ServerPages, StaticHeaderRule,
+};
 use crate::language::DirectiveToken;
 use crate::report::{ConfigReport, ProblemKind};
 use crate::setting::Setting;
@@ -183,11 +185,13 @@ pub(super) const SECTION: Section = Section {
             .help("Sites whose pages may read replies, if there is a line `http.cors`. The header `Origin` must be \
                    equal to one of them.")
             .example("https://example.org"),
-        Directive::new(&["scalla.http"], UsageFrequency::Common, "{status|off}", status_pages)
+        Directive::new(&["scalla.http"], UsageFrequency::Common, "{[status] [metrics [all|network…]]|off}", pages)
             .default("off")
             .help("`status`: over HTTP, `/healthz` and `/readyz` report without a login whether the server runs, and \
-                   whether it is ending. Files with these names are then not reached by HTTP.")
-            .example("status"),
+                   whether it is ending. `metrics`: `/metrics` has the figures of the server for Prometheus, for \
+                   programs of the same machine, for all, or for clients with an address of a network such as \
+                   192.0.2.0/24; without a login. Files with these names are then not reached by HTTP.")
+            .example("status metrics 192.0.2.0/24 2001:db8::/32"),
     ],
 };
 
@@ -330,16 +334,34 @@ fn delay_max(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(),
     Ok(())
 }
 
-fn status_pages(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
-    let token = arguments.need("option")?;
-    let value = match token.text.as_str() {
-        "status" => true,
-        "off" => false,
-        _ => return Err(arguments.invalid(token, "option")),
-    };
-    draft.effective.http.status_pages.set(value, arguments.origin());
+fn pages(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let first = arguments.need("option")?;
+    let mut pages = ServerPages::default();
+    let mut next = Some(first).filter(|first| first.text != "off");
+    while let Some(token) = next {
+        match token.text.as_str() {
+            "status" => pages.status = true,
+            "metrics" => pages.metrics = metrics_readers(arguments)?,
+            _ => return Err(arguments.invalid(token, "option")),
+        }
+        next = arguments.next();
+    }
+    draft.effective.http.pages.set(pages, arguments.origin());
     draft.finish(arguments);
     Ok(())
+}
+
+/// Reads the hosts behind `metrics`.
+fn metrics_readers(arguments: &mut Arguments<'_>) -> Result<MetricsReaders, DirectiveFault> {
+    if arguments.take("all").is_some() {
+        return Ok(MetricsReaders::All);
+    }
+    let mut ranges = Vec::new();
+    while arguments.peek().is_some_and(|next| next != "status") {
+        let token = arguments.need("network")?;
+        ranges.push(AddressRange::parse(&token.text).ok_or_else(|| arguments.invalid(token, "network"))?);
+    }
+    Ok(if ranges.is_empty() { MetricsReaders::Local } else { MetricsReaders::Networks(ranges) })
 }
 
 /// Notes a directive that is not in force and restricts access with `required`.

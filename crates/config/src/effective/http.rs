@@ -1,7 +1,9 @@
 //! Values for the crate `http`.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
+use super::address_range::AddressRange;
 use crate::setting::{Origin, Setting};
 
 /// Default of `http.maxdelay`.
@@ -38,6 +40,41 @@ pub struct StaticHeaderRule {
     pub value: String,
 }
 
+/// The hosts that may read metrics.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub enum MetricsReaders {
+    /// None. There is no page with metrics.
+    #[default]
+    Nobody,
+    /// Programs of this machine.
+    Local,
+    /// Hosts with these addresses.
+    Networks(Vec<AddressRange>),
+    /// All.
+    All,
+}
+
+impl MetricsReaders {
+    /// Reports whether a host may read metrics.
+    pub fn includes(&self, address: IpAddr) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::Local => address.to_canonical().is_loopback(),
+            Self::Networks(ranges) => ranges.iter().any(|range| range.contains(address)),
+            Self::All => true,
+        }
+    }
+}
+
+/// `scalla.http`: the pages about the server itself.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ServerPages {
+    /// `/healthz` and `/readyz` are served.
+    pub status: bool,
+    /// The hosts that may read `/metrics`.
+    pub metrics: MetricsReaders,
+}
+
 /// The values of HTTP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HttpConfig {
@@ -59,8 +96,8 @@ pub struct HttpConfig {
     pub cors_origins: Vec<Setting<String>>,
     /// `http.maxdelay`.
     pub delay_max: Setting<Duration>,
-    /// `scalla.http status`: the pages about the server itself.
-    pub status_pages: Setting<bool>,
+    /// `scalla.http`: the pages about the server itself.
+    pub pages: Setting<ServerPages>,
     /// Directives that restrict access by HTTP and are not in force.
     pub missing_guards: Vec<Setting<String>>,
 }
@@ -78,7 +115,7 @@ impl Default for HttpConfig {
             cors: off(),
             cors_origins: Vec::new(),
             delay_max: Setting::new(DELAY_MAX, Origin::Default),
-            status_pages: off(),
+            pages: Setting::default(),
             missing_guards: Vec::new(),
         }
     }

@@ -3,6 +3,7 @@
 //! Directories that depend on several values are derived here, because no single struct has them
 //! all.
 
+mod address_range;
 mod authorization;
 mod cluster;
 mod cluster_key;
@@ -29,6 +30,7 @@ mod tls;
 
 use std::path::{Path, PathBuf};
 
+pub use address_range::AddressRange;
 pub use authorization::{
     AUTHDB_DEFAULTS, AccessAudit, AuthorizationConfig, AuthorizationLayers, CredentialLayer,
     ISSUER_FILE_DEFAULT, RuleEncoding, RulePathMatch,
@@ -50,7 +52,7 @@ pub use grid::{
     GridExport, GridForwarding, GridLimited, GridMapping, GridVoNames, GridVoUser, GsiOptions,
     RevocationCheck, VomsGroups, VomsOptions,
 };
-pub use http::{HeaderRule, HttpConfig, HttpPort, StaticHeaderRule};
+pub use http::{HeaderRule, HttpConfig, HttpPort, MetricsReaders, ServerPages, StaticHeaderRule};
 pub(crate) use logical::XATTR_PREFIX_BYTES;
 pub use logical::{
     CheckpointConfig, CheckpointFailure, CheckpointMode, CreationModes, LogicalConfig, ModeRange,

@@ -1,7 +1,7 @@
 //! The values of HTTP as text.
 
 use super::lines::{EffectiveLines, Reload, time};
-use crate::effective::{Effective, HttpPort};
+use crate::effective::{Effective, HttpPort, MetricsReaders, ServerPages};
 
 /// Shows the values. A port on which HTTP is not served is none.
 pub(super) fn show(effective: &Effective, lines: &mut EffectiveLines) {
@@ -39,7 +39,22 @@ pub(super) fn show(effective: &Effective, lines: &mut EffectiveLines) {
         lines.restart("cors.origin", origin, Clone::clone);
     }
     lines.restart("http.maxdelay", &values.delay_max, time);
-    lines.restart("scalla.http", &values.status_pages, |value| {
-        if *value { "status" } else { "off" }.to_owned()
-    });
+    lines.restart("scalla.http", &values.pages, pages);
+}
+
+fn pages(pages: &ServerPages) -> String {
+    let mut words = Vec::new();
+    if pages.status {
+        words.push("status".to_owned());
+    }
+    match &pages.metrics {
+        MetricsReaders::Nobody => {}
+        MetricsReaders::Local => words.push("metrics".to_owned()),
+        MetricsReaders::All => words.push("metrics all".to_owned()),
+        MetricsReaders::Networks(ranges) => {
+            words.push("metrics".to_owned());
+            words.extend(ranges.iter().map(ToString::to_string));
+        }
+    }
+    if words.is_empty() { "off".to_owned() } else { words.join(" ") }
 }

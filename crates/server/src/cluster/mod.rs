@@ -99,3 +99,4 @@ pub use space_totals::SpaceFor;
 pub use status::{Activity, ChildStatus, LoadStatus, LocationCacheStatus, NodeStatus, SpaceStatus, show_age};
 pub use survey::{AskClientPort, DoorStatus, TreeSurvey, ask as ask_node, survey};
 pub use thread::ClusterThread;
+pub(crate) use thread::ClusterView;

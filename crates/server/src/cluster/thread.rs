@@ -66,6 +66,28 @@ pub struct ClusterThread {
     key: Option<Arc<ClusterKey>>,
 }
 
+/// A view of the node of a cluster.
+#[derive(Clone)]
+pub(crate) struct ClusterView(Arc<Inbox>);
+
+impl ClusterView {
+    /// Runs `look` with the engine on its thread and waits for the result; `None` if the thread does not
+    /// answer in time. It must not be called from an event loop of connections.
+    pub(crate) fn look<T: Send + 'static>(
+        &self,
+        time_max: Duration,
+        look: impl FnOnce(&mut ClusterEngine) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (tell, told) = std::sync::mpsc::channel();
+        let work = move |engine: &mut ClusterEngine| {
+            // The caller may no longer be waiting.
+            tell.send(look(engine)).ok();
+        };
+        self.0.job(Box::new(work)).then_some(())?;
+        told.recv_timeout(time_max).ok()
+    }
+}
+
 /// The parts that exist before the thread.
 struct ClusterParts {
     settings: Settings,
@@ -206,13 +228,12 @@ impl ClusterThread {
         &self,
         look: impl FnOnce(&mut ClusterEngine) -> T + Send + 'static,
     ) -> Option<T> {
-        let (tell, told) = std::sync::mpsc::channel();
-        let work = move |engine: &mut ClusterEngine| {
-            // The caller may no longer be waiting.
-            tell.send(look(engine)).ok();
-        };
-        self.run(Box::new(work)).then_some(())?;
-        told.recv_timeout(LOOK_MAX).ok()
+        self.view().look(LOOK_MAX, look)
+    }
+
+    /// Returns a view of the node that other threads can keep. It does not keep the thread.
+    pub(crate) fn view(&self) -> ClusterView {
+        ClusterView(self.inbox.clone())
     }
 
     fn run(&self, job: Job) -> bool {

@@ -3,10 +3,14 @@
 //! | file | content |
 //! |---|---|
 //! | `cache_section` | the disk cache of a proxy |
+//! | `http_section` | requests over HTTP |
+//! | `metrics` | the text of `/metrics` |
 //! | `storage_survey` | the sizes of file systems and spaces, asked for by a thread of its own |
 //! | `reporter` | the thread that sends reports to collectors |
 
 mod cache_section;
+mod http_section;
+pub(crate) mod metrics;
 mod reporter;
 mod storage_survey;
 
@@ -14,12 +18,14 @@ pub(crate) use reporter::SummaryReporter;
 
 use crate::VERSION;
 use crate::expiry::ListCertificates;
+use crate::http_service::HttpService;
 use base::Supervisor;
 use config::{Effective, NodeRole, ReportPart, ReportParts};
+use http::{HttpCounters, HttpFigures};
 use logical::{Logical, LogicalTotals, ThirdPartyCounts};
 use monitor::{
-    BufferFigures, PollFigures, ProcessFigures, ReportSection, ReportValue, SchedulerFigures, SummaryHeader,
-    SummaryReport, ThirdPartyFigures, VirtualFileFigures,
+    BufferFigures, LinkFigures, PollFigures, ProcessFigures, ReportSection, ReportValue, SchedulerFigures,
+    SummaryHeader, SummaryReport, ThirdPartyFigures, VirtualFileFigures,
 };
 use proxy::ProxyFiles;
 use std::io;
@@ -38,18 +44,22 @@ pub(crate) struct ReportedServer {
     logical: Option<Arc<Logical>>,
     proxy: Option<Arc<ProxyFiles>>,
     certificates: Option<ListCertificates>,
+    http: Option<Arc<HttpCounters>>,
 }
 
 impl ReportedServer {
     /// Returns the parts of a server with this port and role in a cluster. `logical` are the files that are
-    /// served, which a redirector and a proxy do not have; `proxy` are the files of origins.
+    /// served, which a redirector and a proxy do not have; `proxy` are the files of origins; `http` is HTTP,
+    /// if it is served.
     pub(crate) fn new(
         (port, role): (u16, Option<NodeRole>),
         logical: &Option<Arc<Logical>>,
         proxy: &Option<Arc<ProxyFiles>>,
         certificates: Option<ListCertificates>,
+        http: &Option<HttpService>,
     ) -> Self {
-        Self { port, role, logical: logical.clone(), proxy: proxy.clone(), certificates }
+        let http = http.as_ref().map(|http| http.counters().clone());
+        Self { port, role, logical: logical.clone(), proxy: proxy.clone(), certificates, http }
     }
 }
 
@@ -66,6 +76,7 @@ pub(crate) struct ServerSummary {
     proxy: Option<Arc<ProxyFiles>>,
     storage: Option<Arc<StorageSurvey>>,
     certificates: Option<ListCertificates>,
+    http: Option<Arc<HttpCounters>>,
 }
 
 impl ServerSummary {
@@ -78,7 +89,7 @@ impl ServerSummary {
         about: ReportedServer,
         supervisor: &Supervisor,
     ) -> io::Result<Arc<Self>> {
-        let ReportedServer { port, role, logical, proxy, certificates } = about;
+        let ReportedServer { port, role, logical, proxy, certificates, http } = about;
         let survey =
             |logical: &Arc<Logical>| StorageSurvey::start(effective, logical.backend().clone(), supervisor);
         let storage = logical.as_ref().map(survey).transpose()?;
@@ -93,6 +104,7 @@ impl ServerSummary {
             proxy,
             storage,
             certificates,
+            http,
         }))
     }
 
@@ -114,7 +126,7 @@ impl ServerSummary {
         };
         add(ReportPart::Info, &|| monitor::info(&self.host, self.port, &self.instance));
         add(ReportPart::Buffers, &|| monitor::buffers(&buffers(front)));
-        add(ReportPart::Links, &|| monitor::links(&front.links()));
+        add(ReportPart::Links, &|| monitor::links(&self.links(front)));
         add(ReportPart::Polls, &|| {
             monitor::polls(PollFigures { attached: front.connections, events: front.totals.turns })
         });
@@ -135,7 +147,29 @@ impl ServerSummary {
         if parts.has(ReportPart::Timing) {
             sections.push(monitor::timing(begun.elapsed(), seconds(now)));
         }
+        if parts.has(ReportPart::Plugins) {
+            sections.extend(self.http_figures().map(|http| http_section::http_section(&http)));
+        }
         SummaryReport { header: self.header(now), sections }
+    }
+
+    /// Returns the figures of HTTP, if it is served.
+    fn http_figures(&self) -> Option<HttpFigures> {
+        self.http.as_ref().map(|http| http.figures())
+    }
+
+    /// Returns the figures of the connections of all protocols. The maximum is the sum of the maxima.
+    fn links(&self, front: &FrontEndFigures) -> LinkFigures {
+        let mut links = front.links();
+        if let Some(http) = self.http_figures() {
+            links.now += http.connections;
+            links.most += http.connections_most;
+            links.total += http.arrived;
+            links.bytes_in += http.bytes_in;
+            links.bytes_out += http.bytes_out;
+            links.seconds += http.connected.as_secs();
+        }
+        links
     }
 
     fn header(&self, now: SystemTime) -> SummaryHeader {

@@ -14,6 +14,7 @@ use xroot::{StatisticsText, XrootDoor};
 
 /// Sends reports until it is dropped.
 pub(crate) struct SummaryReporter {
+    summary: Arc<ServerSummary>,
     orders: Sender<Option<SummaryReports>>,
 }
 
@@ -51,9 +52,15 @@ impl SummaryReporter {
         let (orders, received) = channel();
         let door = Arc::downgrade(door);
         let reports = settings.reports.value.clone();
-        let run = move || ReporterThread { summary, door, received }.run(reports);
+        let of_thread = summary.clone();
+        let run = move || ReporterThread { summary: of_thread, door, received }.run(reports);
         supervisor.spawn("reports", "the reports to collectors", run)?;
-        Ok(Self { orders })
+        Ok(Self { summary, orders })
+    }
+
+    /// Returns what the reports are made from.
+    pub(crate) fn summary(&self) -> &Arc<ServerSummary> {
+        &self.summary
     }
 
     /// Applies other settings.

@@ -1,0 +1,197 @@
+//! [`HttpCounters`]: the counters of the front end since the start.
+
+use hyper::{Method, StatusCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The methods that are counted, each with its name. All others are counted as the last one.
+pub const COUNTED_METHODS: [&str; 9] =
+    ["GET", "HEAD", "PUT", "DELETE", "MKCOL", "MOVE", "PROPFIND", "OPTIONS", "other"];
+
+/// The classes of statuses that are counted: the first digit of the status.
+pub const COUNTED_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// Numbers of requests, by method and class of the status.
+pub type HttpRequestCounts = [[u64; COUNTED_CLASSES.len()]; COUNTED_METHODS.len()];
+
+/// Counters of the front end since the start.
+#[derive(Default, Debug)]
+pub struct HttpCounters {
+    requests: [[AtomicU64; COUNTED_CLASSES.len()]; COUNTED_METHODS.len()],
+    malformed: AtomicU64,
+    refused: AtomicU64,
+    arrived: AtomicU64,
+    now: AtomicU64,
+    most: AtomicU64,
+    connected_micros: AtomicU64,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+}
+
+/// Figures of the front end at one moment.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct HttpFigures {
+    /// Requests that have a reply, by method and class of the status.
+    pub requests: HttpRequestCounts,
+    /// Connections that ended because what they sent is no request.
+    pub malformed: u64,
+    /// Connections and handshakes that were refused.
+    pub refused: u64,
+    /// Connections.
+    pub arrived: u64,
+    /// Connections now, with requests whose connections have ended before them.
+    pub connections: u64,
+    /// Maximum number of them at one time.
+    pub connections_most: u64,
+    /// Time for which the connections that have ended were open.
+    pub connected: Duration,
+    /// Bytes received, as they were on the network.
+    pub bytes_in: u64,
+    /// Bytes sent, as they were on the network.
+    pub bytes_out: u64,
+}
+
+impl HttpCounters {
+    /// Returns the figures at this moment.
+    pub fn figures(&self) -> HttpFigures {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        HttpFigures {
+            requests: self.requests.each_ref().map(|classes| classes.each_ref().map(get)),
+            malformed: get(&self.malformed),
+            refused: get(&self.refused),
+            arrived: get(&self.arrived),
+            connections: get(&self.now),
+            connections_most: get(&self.most),
+            connected: Duration::from_micros(get(&self.connected_micros)),
+            bytes_in: get(&self.bytes_in),
+            bytes_out: get(&self.bytes_out),
+        }
+    }
+
+    /// Counts a request that has a reply.
+    pub(crate) fn reply(&self, method: &Method, status: StatusCode) {
+        let method = COUNTED_METHODS.iter().position(|name| *name == method.as_str());
+        let class = usize::from(status.as_u16() / 100).saturating_sub(1);
+        let of_method = self.requests.get(method.unwrap_or(COUNTED_METHODS.len() - 1));
+        if let Some(counter) = of_method.and_then(|classes| classes.get(class)) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn malformed(&self) {
+        self.malformed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn arrived(&self) {
+        self.arrived.fetch_add(1, Ordering::Relaxed);
+        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most.fetch_max(now, Ordering::Relaxed);
+    }
+
+    pub(crate) fn left(&self, connected: Duration) {
+        self.now.fetch_sub(1, Ordering::Relaxed);
+        let micros = u64::try_from(connected.as_micros()).unwrap_or(u64::MAX);
+        self.connected_micros.fetch_add(micros, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of a connection that are not in the counters yet. Connections share the counters, so they add
+/// to them at the end of a reply, and during a long one at intervals.
+pub(crate) struct ConnectionBytes {
+    counters: Arc<HttpCounters>,
+    received: u64,
+    sent: u64,
+}
+
+/// Number of bytes after which a connection adds to the counters.
+const ADDED_AT_ONCE: u64 = 1 << 20;
+
+impl ConnectionBytes {
+    pub(crate) fn new(counters: Arc<HttpCounters>) -> Self {
+        Self { counters, received: 0, sent: 0 }
+    }
+
+    pub(crate) fn receive(&mut self, bytes: usize) {
+        self.received += u64::try_from(bytes).unwrap_or_default();
+        if self.received >= ADDED_AT_ONCE {
+            self.add();
+        }
+    }
+
+    pub(crate) fn send(&mut self, bytes: usize) {
+        self.sent += u64::try_from(bytes).unwrap_or_default();
+        if self.sent >= ADDED_AT_ONCE {
+            self.add();
+        }
+    }
+
+    /// Adds to the counters.
+    pub(crate) fn add(&mut self) {
+        for (counter, bytes) in
+            [(&self.counters.bytes_in, &mut self.received), (&self.counters.bytes_out, &mut self.sent)]
+        {
+            if *bytes > 0 {
+                counter.fetch_add(std::mem::take(bytes), Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Drop for ConnectionBytes {
+    fn drop(&mut self) {
+        self.add();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_by_method_and_class() {
+        let counters = HttpCounters::default();
+        counters.reply(&Method::GET, StatusCode::OK);
+        counters.reply(&Method::GET, StatusCode::PARTIAL_CONTENT);
+        counters.reply(&Method::GET, StatusCode::NOT_FOUND);
+        for name in ["BREW", "get", "COPY"] {
+            counters.reply(&Method::from_bytes(name.as_bytes()).unwrap(), StatusCode::NOT_IMPLEMENTED);
+        }
+        // A status of no class is not counted.
+        counters.reply(&Method::GET, StatusCode::from_u16(999).unwrap());
+        let requests = counters.figures().requests;
+        assert_eq!(requests[0], [0, 2, 0, 1, 0]);
+        assert_eq!(requests[COUNTED_METHODS.len() - 1], [0, 0, 0, 0, 3]);
+        assert_eq!(requests.iter().flatten().sum::<u64>(), 6);
+    }
+
+    #[test]
+    fn bytes_are_added_at_the_end_and_before_it() {
+        let counters = Arc::<HttpCounters>::default();
+        let mut bytes = ConnectionBytes::new(counters.clone());
+        bytes.receive(10);
+        bytes.send(20);
+        assert_eq!(counters.figures().bytes_in, 0);
+        bytes.send(usize::try_from(ADDED_AT_ONCE).unwrap());
+        assert_eq!((counters.figures().bytes_in, counters.figures().bytes_out), (10, ADDED_AT_ONCE + 20));
+        bytes.receive(5);
+        drop(bytes);
+        assert_eq!(counters.figures().bytes_in, 15);
+    }
+
+    #[test]
+    fn connections_have_a_number_a_maximum_and_a_time() {
+        let counters = HttpCounters::default();
+        counters.arrived();
+        counters.arrived();
+        counters.left(Duration::from_millis(1500));
+        counters.arrived();
+        let found = counters.figures();
+        assert_eq!((found.arrived, found.connections, found.connections_most), (3, 2, 2));
+        assert_eq!(found.connected, Duration::from_millis(1500));
+    }
+}
