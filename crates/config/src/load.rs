@@ -9,8 +9,8 @@ use crate::directives::{
     Arguments, DirectiveFault, Draft, ExportDraft, ProtocolParameters, Standing, check_authorization,
     check_entity_names, check_http, check_list_sources, check_macaroons, check_multi_user, check_old_clients,
     check_proxy, check_security, check_tls, check_tls_protocols, check_token_login, check_voms,
-    every_directive, find_directive, nearest_directive, of_another_component, read_by_xrootd, resolve,
-    unprotected,
+    every_directive, find_directive, finish_proxies, nearest_directive, of_another_component, read_by_xrootd,
+    resolve, unprotected,
 };
 use crate::effective::{
     self, AddressFamily, ChecksumKind, DirectorySetting, EXPORT_DEFAULT, Effective, Export, ExportAttributes,
@@ -131,10 +131,7 @@ pub fn load(request: &ConfigInput, source: &dyn ConfigSource) -> Loaded {
     if request.file.is_some() && request.evaluation.program == XROOTD {
         as_cmsd(request, &mut draft);
     }
-    if let Some(origin) = draft.effective.cluster.finish_proxies() {
-        let what = "all.manager has no effect on a proxy";
-        draft.report.add(ProblemKind::Doubtful, origin, what, "write all.manager proxy host:port");
-    }
+    finish_proxies(&mut draft.effective, draft.report);
     replaced(&request.overrides, &mut draft);
     command_line(&request.overrides, &mut draft);
     let Draft { mut effective, exports, object_ids, defaults, parameters, .. } = draft;

@@ -1,8 +1,8 @@
 //! Directives of a proxy.
 
 use config::{
-    CacheSpace, ConfigInput, Effective, Loaded, MemorySource, OriginProtocol, Overrides, ProblemKind,
-    ProxyServer, Strictness, load, show,
+    CacheSpace, ConfigInput, Effective, Evaluation, Loaded, MemorySource, OriginProtocol, Overrides,
+    ProblemKind, ProxyServer, Strictness, load, show,
 };
 
 const PROXY: &str = "ofs.osslib libXrdPss.so\n";
@@ -131,6 +131,63 @@ fn a_node_of_a_cluster_of_proxies_has_managers_of_its_own() {
     assert_eq!((other.parents().len(), other.parents()[0].port, other.of_proxies), (1, 1, false));
     let alone = "all.role proxy server\nall.manager m:1\npss.origin o:1";
     assert_eq!(kinds(alone), [ProblemKind::Doubtful], "it would wait for clients in vain");
+}
+
+#[test]
+fn what_has_no_effect_in_a_cluster_of_proxies_is_a_warning_at_its_line() {
+    let proxy = "all.role proxy server\npss.origin o:1\nall.manager proxy p:2\n";
+    for (text, expected) in [
+        (
+            format!("{proxy}cms.dfs lookup central"),
+            "f:4:1: warning: cms.dfs: 'lookup central' has no effect in a cluster of proxies; remove it",
+        ),
+        (
+            format!("{proxy}cms.dfs retries 3 redirect verify"),
+            "f:4:1: warning: cms.dfs: 'redirect verify' has no effect in a cluster of proxies; remove it",
+        ),
+        (
+            "all.manager proxy p:2".to_owned(),
+            "f:1:1: warning: all.manager proxy has no effect, because the role is server; write all.role proxy server",
+        ),
+        (
+            format!("{PROXY}pss.origin o:1\nall.manager proxy p:2"),
+            "f:3:1: warning: all.manager proxy has no effect, because the role is server; write all.role proxy server",
+        ),
+        (
+            "all.role manager\nall.manager proxy p:2".to_owned(),
+            "f:2:1: warning: all.manager proxy has no effect, because the role is manager; write all.role proxy manager",
+        ),
+    ] {
+        let report = load_text(&text).report;
+        let problems: Vec<_> = report.problems().iter().map(ToString::to_string).collect();
+        assert!(problems.len() == 1 && problems[0].starts_with(expected), "{text}: {report}");
+    }
+    for text in [format!("{proxy}cms.dfs redirect immed"), format!("{proxy}cms.dfs retries 3")] {
+        assert_eq!(kinds(&text), [], "{text}");
+    }
+}
+
+#[test]
+fn only_servers_of_a_cluster_of_proxies_have_the_files_of_the_origin() {
+    let end = "all.manager proxy p:2\npss.origin o:1\n";
+    for (roles, is_proxy) in [
+        ("all.role proxy server\n", true),
+        // The role of cmsd is that of the node.
+        ("all.role proxy server if exec cmsd\n", true),
+        (
+            "all.role proxy server\nall.role proxy manager if exec xrootd\nall.role proxy manager if exec cmsd\n",
+            false,
+        ),
+        ("all.role proxy server\nall.role proxy supervisor\n", false),
+        ("all.role proxy manager\nofs.osslib libXrdPss.so\n", false),
+        ("all.role proxy server\nall.role server\nall.manager m:1\n", false),
+    ] {
+        let evaluation = Evaluation { program: "xrootd".to_owned(), ..Evaluation::default() };
+        let request = ConfigInput { file: Some("f".to_owned()), evaluation, ..ConfigInput::default() };
+        let loaded = load(&request, &MemorySource::new().with("f", format!("{roles}{end}")));
+        assert!(loaded.report.is_ok(), "{roles}: {}", loaded.report);
+        assert_eq!(*loaded.effective.proxy.enabled, is_proxy, "{roles}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 mod key;
 mod managers;
 mod nodes;
+mod proxies;
 mod waits;
 
 use super::definition::{Directive, Section};
@@ -14,6 +15,7 @@ use crate::effective::LoadProgramSetting;
 
 pub(super) use managers::{manager, role, subcluster};
 pub(super) use nodes::{forward, host_pattern};
+pub(crate) use proxies::finish_proxies;
 pub(crate) use waits::read_by_xrootd;
 
 pub(super) const SECTION: Section = Section {

@@ -53,7 +53,7 @@ use crate::effective::Effective;
 pub(crate) use arguments::Arguments;
 pub(crate) use authentication::check_security;
 pub(crate) use authorization::check_authorization;
-pub(crate) use cluster::read_by_xrootd;
+pub(crate) use cluster::{finish_proxies, read_by_xrootd};
 pub use definition::{Directive, Section};
 pub(crate) use draft::Draft;
 pub(crate) use entity_program::check_entity_names;

@@ -12,7 +12,7 @@ use super::cluster_key::ClusterKeyConfig;
 use super::forwarding::Forwarding;
 use super::network::{HostPattern, Port};
 use super::process::Trace;
-use crate::setting::{Origin, Setting};
+use crate::setting::Setting;
 
 /// Default port of managers on a command line.
 pub const CLUSTER_PORT_DEFAULT: u16 = 1213;
@@ -338,6 +338,8 @@ pub struct SharedFilesConfig {
     pub central: bool,
     /// Clients are redirected without a look-up (`redirect immed`).
     pub unchecked: bool,
+    /// The configuration asks for a look-up before a redirect (`redirect verify`), which is the default.
+    pub verified: bool,
     /// Rate limit of look-ups per second of a node (`limit`); 0 means none.
     pub rate_max: u32,
     /// Spreads the look-ups evenly over the second (`=`).
@@ -425,16 +427,6 @@ impl ClusterConfig {
     #[must_use]
     pub fn role_name(&self) -> String {
         if self.of_proxies { format!("proxy {}", self.role.name()) } else { self.role.name().to_owned() }
-    }
-
-    /// Makes the node one of a cluster of proxies, if its role says so. Each has all files, so none is asked for
-    /// one. Returns the place of a manager that has no effect thereby.
-    pub(crate) fn finish_proxies(&mut self) -> Option<Origin> {
-        let managers = std::mem::take(&mut self.proxy_managers);
-        let others = self.of_proxies.then(|| std::mem::replace(&mut self.managers, managers))?;
-        let shared = self.shared.value.get_or_insert_default();
-        (shared.unchecked, shared.central) = (true, false);
-        others.first().filter(|_| self.managers.is_empty()).map(|manager| manager.origin.clone())
     }
 
     /// Reports whether a redirector sees the shared files of its servers and looks them up itself
@@ -526,6 +518,7 @@ impl Default for SharedFilesConfig {
         Self {
             central: false,
             unchecked: false,
+            verified: false,
             rate_max: 0,
             rate_even: false,
             rate_central: false,

@@ -21,10 +21,7 @@ pub(crate) fn role(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Resu
         ["supervisor"] => NodeRole::Supervisor,
         ["manager"] => NodeRole::Manager,
         ["meta", "manager"] => NodeRole::MetaManager,
-        ["proxy", "server"] => {
-            draft.effective.proxy.enabled.set(true, arguments.origin());
-            NodeRole::Server
-        }
+        ["proxy", "server"] => NodeRole::Server,
         ["proxy", "supervisor"] => NodeRole::Supervisor,
         ["proxy", "manager"] => NodeRole::Manager,
         _ => {

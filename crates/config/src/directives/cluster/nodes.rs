@@ -247,7 +247,10 @@ pub(crate) fn shared_files(
             "lookup" => {
                 value.central = choice(arguments, "dfs lookup", ["distrib", "central"])?;
             }
-            "redirect" => value.unchecked = choice(arguments, "dfs redirect", ["verify", "immed"])?,
+            "redirect" => {
+                value.unchecked = choice(arguments, "dfs redirect", ["verify", "immed"])?;
+                value.verified = !value.unchecked;
+            }
             "limit" => {
                 value.rate_central = arguments.take("central").is_some();
                 let number = arguments.need("dfs limit value")?;
