@@ -191,6 +191,7 @@ pub(crate) mod tests {
             cache: None,
             has_authorization: false,
             connections_max: 100,
+            in_cluster: false,
             own_address: ("[::127.0.0.1]:1".into(), "h:1".into()),
         }
     }

@@ -13,6 +13,22 @@ const UNKNOWN_OUTCOME: &str =
     "the outcome is unknown, and the origin may still make the change: look before you repeat it";
 
 impl RequestFailure {
+    /// Returns the error for a client that is at no file and, if `in_cluster` is set, may find a server that
+    /// reaches the origin through its manager. It returns there after a [`ErrorKind::ServerError`], unless
+    /// the origin may have got the request.
+    pub(crate) fn to_error_of_name(&self, verb: &str, path: &LogicalPath, in_cluster: bool) -> Error {
+        let error = self.to_error(verb, path);
+        let is_elsewhere = match self {
+            Self::NotAnswering(_) => true,
+            Self::Client(failure) => {
+                matches!(failure.cause(), Cause::Unreachable(_) | Cause::Unresolved(_))
+                    && !failure.is_uncertain()
+            }
+            _ => false,
+        };
+        if in_cluster && is_elsewhere { Error::new(ErrorKind::ServerError, error.text) } else { error }
+    }
+
     /// Returns the error for the client that wanted to `verb` a path.
     pub(crate) fn to_error(&self, verb: &str, path: &LogicalPath) -> Error {
         let unable = |kind, why: &str| Error::new(kind, format!("Unable to {verb} {}; {why}", path.text()));
@@ -150,6 +166,30 @@ mod tests {
         let unsent = || RequestFailure::NotAnswering("silent".into());
         assert!(RequestFailure::Busy.is_refusal() && unsent().is_refusal());
         assert!(!unsent().of_change().is_refusal() && !RequestFailure::Cancelled.is_refusal());
+    }
+
+    #[test]
+    fn clients_of_a_cluster_try_another_proxy_if_nothing_was_sent() {
+        let path = LogicalPath::parse(b"/a").unwrap();
+        let of = |cause| RequestFailure::Client(client::Error::new("rm", "root://o//a", cause));
+        let silent = || RequestFailure::NotAnswering("silent".into());
+        let unreachable = || of(Cause::Unreachable("refused".to_owned()));
+        let uncertain =
+            client::Error::new("rm", "root://o//a", Cause::Unreachable("refused".to_owned())).uncertain(true);
+        let refused = Cause::Server { code: ErrorCode::NO_SERVER, text: String::new() };
+        for (failure, expected) in [
+            (silent(), ErrorKind::ServerError),
+            (unreachable(), ErrorKind::ServerError),
+            (of(Cause::Unresolved("no".to_owned())), ErrorKind::ServerError),
+            (silent().of_change(), ErrorKind::NoServer),
+            (RequestFailure::Client(uncertain), ErrorKind::NoServer),
+            (of(refused), ErrorKind::NoServer),
+            (RequestFailure::Busy, ErrorKind::Overloaded),
+        ] {
+            assert_eq!(failure.to_error_of_name("rm", &path, true).kind, expected, "{failure:?}");
+            let alone = failure.to_error_of_name("rm", &path, false);
+            assert_eq!(alone.kind, failure.to_error("rm", &path).kind, "{failure:?}");
+        }
     }
 
     #[test]

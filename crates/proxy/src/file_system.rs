@@ -57,7 +57,7 @@ pub trait PrepareIds: Send + Sync {
 /// The name space of origins.
 pub struct ProxyFiles {
     pub(crate) config: Arc<ProxyConfig>,
-    origins: OriginTable,
+    pub(crate) origins: OriginTable,
     /// The identities of clients, if requests have them.
     personas: Option<Personas>,
     prepare_ids: Box<dyn PrepareIds>,
@@ -214,14 +214,16 @@ impl ProxyFiles {
             Ok(at) => at,
             Err(error) => return Started::Done(Answer::Error(error)),
         };
+        let in_cluster = self.config.in_cluster;
         if let Some(reason) = at.origin.home.failure() {
             let failure = RequestFailure::NotAnswering(reason);
-            return Started::Done(Answer::Error(failure.to_error(verb, &target.path)));
+            return Started::Done(Answer::Error(failure.to_error_of_name(verb, &target.path, in_cluster)));
         }
         let (later, caller, work) = (reply.defer(), caller.clone(), work(at));
         self.threads.handle().spawn(async move {
             let result = for_caller(&caller, notices.as_ref(), work).await;
-            later.send(result.map_err(|failure| failure.to_error(verb, &target.path)).into());
+            let to_error = |failure: RequestFailure| failure.to_error_of_name(verb, &target.path, in_cluster);
+            later.send(result.map_err(to_error).into());
         });
         Started::Pending
     }

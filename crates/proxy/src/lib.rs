@@ -17,6 +17,7 @@
 //! | `origins` | the origins in use |
 //! | `origin` | one origin: its client, its limits, and the servers behind it |
 //! | `origin_hosts` | the hosts to which the connections of one origin may lead |
+//! | `origin_watch` | [`follow_origin`]: reports whether the origin answers |
 //! | `personas` | requests with the identities of clients |
 //! | `place` | a server with its circuit breaker |
 //! | `connections` | the connections to one server |
@@ -48,6 +49,7 @@ mod origin;
 mod origin_file;
 mod origin_hosts;
 mod origin_names;
+mod origin_watch;
 mod origins;
 mod personas;
 mod place;
@@ -58,4 +60,5 @@ mod threads;
 
 pub use cache_orders::{CacheOrders, EvictionReply};
 pub use file_system::{PrepareIds, ProxyFiles};
+pub use origin_watch::follow_origin;
 pub use settings::{ProxyCacheConfig, ProxyConfig, ProxyExport, client_settings};

@@ -57,6 +57,11 @@ impl OriginTable {
         Self { config, runtime, fixed, forwarded: Mutex::default(), limits }
     }
 
+    /// Returns the fixed origin if clients cannot name others.
+    pub(crate) fn only_origin(&self) -> Option<&Arc<OriginServer>> {
+        self.fixed.as_ref().filter(|_| self.config.forwards.is_empty())
+    }
+
     /// Returns the origin of an address for a client. Origins that nobody uses make room for
     /// new ones.
     pub(crate) fn of(&self, address: &RemoteAddress, client: ClientHost) -> Result<Arc<OriginServer>, Error> {

@@ -3,7 +3,8 @@
 //! While requests wait and the server answers none of them for [`SILENCE`], a probe logs in over a
 //! new connection. A server that is busy with slow requests still answers a probe, so slow is not
 //! dead. After a failed probe or a failed connection the breaker is open: requests that wait and
-//! new ones fail at once, and probes continue until one succeeds.
+//! new ones fail at once, and probes continue until one succeeds. A server that is followed
+//! ([`OriginPlace::follow`]) is probed without requests too.
 
 use crate::limits::RequestLane;
 use crate::log_limit::LogLimit;
@@ -11,7 +12,7 @@ use client::xroot::ErrorCode;
 use client::{Cause, Error};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -27,6 +28,9 @@ const PROBE_TIME: Duration = Duration::from_millis(2400);
 const TICK: Duration = Duration::from_millis(250);
 /// Pause between two probes of a server whose breaker is open.
 const PROBE_PAUSE: Duration = Duration::from_millis(1500);
+
+/// Interval at which a server that is followed is probed, if it has not replied to a request meanwhile.
+const FOLLOW_PAUSE: Duration = Duration::from_secs(10);
 
 /// Time without requests after which a server whose breaker is open is no longer probed.
 const UNUSED: Duration = Duration::from_secs(60);
@@ -135,6 +139,8 @@ pub(crate) struct OriginPlace {
     activity: Mutex<RequestActivity>,
     /// Number of times that the breaker has opened.
     trips: AtomicU64,
+    /// Set if the state of the server matters without requests.
+    is_followed: AtomicBool,
 }
 
 struct RequestActivity {
@@ -183,6 +189,7 @@ impl OriginPlace {
             failed: watch::Sender::new(None),
             activity: Mutex::new(activity),
             trips: AtomicU64::new(0),
+            is_followed: AtomicBool::new(false),
         })
     }
 
@@ -325,6 +332,26 @@ impl OriginPlace {
         }
     }
 
+    /// Probes the server from now on also while there are no requests. Returns the state of the breaker: the
+    /// reason why it is open.
+    pub(crate) fn follow(self: &Arc<Self>) -> watch::Receiver<Option<Arc<str>>> {
+        if !self.is_followed.swap(true, Ordering::AcqRel) {
+            self.runtime.spawn(follow(Arc::downgrade(self)));
+        }
+        self.failed.subscribe()
+    }
+
+    /// Probes the server. Returns the reason why its breaker must open.
+    async fn examine(&self) -> Option<String> {
+        match self.probe().await {
+            Ok(()) => self.activity().last_sign = Instant::now(),
+            Err(ProbeFailure::Silent(reason)) => return Some(reason),
+            Err(ProbeFailure::Unresolved(reason)) if !(self.hooks.is_connected)() => return Some(reason),
+            Err(ProbeFailure::Unresolved(_) | ProbeFailure::NotMade) => {}
+        }
+        None
+    }
+
     async fn probe(&self) -> Result<(), ProbeFailure> {
         let silent = || format!("no answer within {:.1} s", PROBE_TIME.as_secs_f64());
         tokio::time::timeout(PROBE_TIME, (self.hooks.probe)())
@@ -346,23 +373,40 @@ async fn watch_silence(place: Weak<OriginPlace>) {
             }
             activity.last_sign.elapsed() >= SILENCE
         };
-        if is_silent && place.failed.borrow().is_none() {
-            match place.probe().await {
-                Ok(()) => place.activity().last_sign = Instant::now(),
-                Err(ProbeFailure::Silent(reason)) => place.trip(&reason),
-                Err(ProbeFailure::Unresolved(reason)) if !(place.hooks.is_connected)() => place.trip(&reason),
-                Err(ProbeFailure::Unresolved(_) | ProbeFailure::NotMade) => {}
-            }
+        if is_silent
+            && !place.has_failed()
+            && let Some(reason) = place.examine().await
+        {
+            place.trip(&reason);
         }
     }
 }
 
-/// Probes a server until it answers, or until nobody has used it for [`UNUSED`]. Then it closes the breaker.
+/// Probes a server that does not reply to requests, whether or not there are any. The breaker opens after
+/// two failures, because it also fails files that are written and have no request.
+async fn follow(place: Weak<OriginPlace>) {
+    let mut is_doubtful = false;
+    loop {
+        let Some(place) = place.upgrade() else { return };
+        let is_idle = place.activity().last_reply.is_none_or(|last| last.elapsed() >= FOLLOW_PAUSE);
+        let failure = if is_idle && !place.has_failed() { place.examine().await } else { None };
+        if let Some(reason) = failure.as_ref().filter(|_| is_doubtful) {
+            place.trip(reason);
+        }
+        is_doubtful = failure.is_some();
+        drop(place);
+        tokio::time::sleep(if is_doubtful { PROBE_PAUSE } else { FOLLOW_PAUSE }).await;
+    }
+}
+
+/// Probes a server until it answers, or until nobody has used or followed it for [`UNUSED`]. Then it closes
+/// the breaker.
 async fn await_recovery(place: Weak<OriginPlace>) {
     loop {
         tokio::time::sleep(PROBE_PAUSE).await;
         let Some(place) = place.upgrade() else { return };
-        if place.activity().last_request.elapsed() >= UNUSED {
+        let is_followed = place.is_followed.load(Ordering::Acquire);
+        if !is_followed && place.activity().last_request.elapsed() >= UNUSED {
             // The next request finds out.
             place.failed.send_replace(None);
             return;
@@ -380,7 +424,6 @@ async fn await_recovery(place: Weak<OriginPlace>) {
 mod tests {
     use super::*;
     use std::cell::Cell;
-    use std::sync::atomic::AtomicBool;
 
     thread_local! {
         /// The place has connections.
@@ -495,6 +538,42 @@ mod tests {
         assert!(place.failure().is_none(), "the fault is here");
         place.run(async { Err::<(), _>(unresolved()) }).await.unwrap_err();
         assert!(place.failure().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_followed_is_known_to_be_dead_and_alive_without_requests() {
+        let (place, answers) = place();
+        answers.store(false, Ordering::Relaxed);
+        let mut failed = place.follow();
+        let mut change = async |is_failed: bool| {
+            let begun = Instant::now();
+            failed.wait_for(|reason| reason.is_some() == is_failed).await.unwrap();
+            begun.elapsed()
+        };
+        assert!(change(true).await < Duration::from_secs(10), "at the start");
+        tokio::time::sleep(UNUSED * 2).await;
+        assert!(place.has_failed(), "nobody has used it meanwhile");
+        answers.store(true, Ordering::Relaxed);
+        assert!(change(false).await < Duration::from_secs(10));
+        answers.store(false, Ordering::Relaxed);
+        assert!(change(true).await < FOLLOW_PAUSE * 2, "between requests");
+        assert_eq!(place.trips(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_replies_is_not_probed_and_one_lost_probe_ends_nothing() {
+        let (place, answers) = place();
+        let failed = place.follow();
+        answers.store(false, Ordering::Relaxed);
+        for _ in 0..60 {
+            request(&place, 1).await.unwrap();
+        }
+        assert_eq!(place.trips(), 0, "it was not probed");
+        // The first probe fails, and the second one does not.
+        tokio::time::sleep(FOLLOW_PAUSE + PROBE_TIME).await;
+        answers.store(true, Ordering::Relaxed);
+        tokio::time::sleep(UNUSED).await;
+        assert_eq!((place.trips(), failed.has_changed().unwrap()), (0, false));
     }
 
     #[tokio::test(start_paused = true)]

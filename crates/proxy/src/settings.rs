@@ -94,6 +94,9 @@ pub struct ProxyConfig {
     pub cache: Option<ProxyCacheConfig>,
     /// An authorization of this server decides about requests before they arrive here.
     pub has_authorization: bool,
+    /// The server is in a cluster, in which another one may reach the fixed origin, which all paths have, if
+    /// this one does not.
+    pub in_cluster: bool,
     /// The address of this server in replies to locate: numeric form, and with a name.
     pub own_address: (Arc<str>, Arc<str>),
 }

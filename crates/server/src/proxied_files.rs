@@ -2,6 +2,7 @@
 
 use crate::adapters::SystemClock;
 use crate::assembly;
+use crate::cluster::ClusterThread;
 use crate::error::StartError;
 use crate::login;
 use crate::third_party;
@@ -63,12 +64,17 @@ pub(crate) fn files(effective: &Effective, port: u16) -> Result<Option<Arc<Proxy
     Ok(Some(files))
 }
 
-/// Returns the files of a proxy with third-party copies, if a directive allows them.
-pub(crate) fn serve_copies(
+/// Returns the files of a proxy with third-party copies, if a directive allows them. The cluster gets reports
+/// whether the origin answers.
+pub(crate) fn serve(
     files: Arc<ProxyFiles>,
     effective: &Effective,
+    cluster: Option<&ClusterThread>,
     supervisor: &Supervisor,
 ) -> std::io::Result<Arc<dyn FileSystem>> {
+    if let Some(cluster) = cluster {
+        proxy::follow_origin(&files, cluster.origin_reports());
+    }
     let files = CopyingFiles::before(files, third_party::parts(effective), Arc::new(SystemClock::new()));
     files.start_timer(supervisor)?;
     Ok(files)
@@ -135,6 +141,7 @@ fn configuration(effective: &Effective, port: u16) -> Result<ProxyConfig, String
         connections_max: crate::process::descriptors() / CONNECTIONS_SHARE,
         cache: cache(effective)?,
         has_authorization: *effective.authorization.enabled,
+        in_cluster: effective.cluster.of_proxies && origin.forwards.is_empty(),
         own_address: (own.address, own.name),
     })
 }

@@ -180,7 +180,8 @@ impl RunningServer {
         let cluster = cluster.map(start).transpose()?;
         let staged = logical.as_ref().map(|logical| purging::start(logical, effective, &supervisor));
         let (own, transfers) = staged.transpose()?.unzip();
-        let origins = proxy.clone().map(|files| proxied_files::serve_copies(files, effective, &supervisor));
+        let serve = |files| proxied_files::serve(files, effective, cluster.as_ref(), &supervisor);
+        let origins = proxy.clone().map(serve);
         let origins = origins.transpose().map_err(system("a thread"))?;
         let files = served_files(effective, address.port(), own.or(origins), cluster.as_ref(), forwarding)?;
         let files = guarded_files(files, effective, authorization.as_ref(), role, forwarding);

@@ -86,6 +86,8 @@ pub struct ClusterEngine {
     pub(super) suspended: bool,
     /// Set if the administrator is draining this node, so that it accepts no new clients.
     pub(super) draining: bool,
+    /// Set if the origin of this node, a proxy, does not answer.
+    pub(super) origin_failed: bool,
     /// Set if the clients here are redirected elsewhere, because the administrator or a parent
     /// requires it.
     drained: bool,
@@ -122,6 +124,7 @@ impl ClusterEngine {
                 reader_redirect,
                 suspended: false,
                 draining: false,
+                origin_failed: false,
                 drained: false,
                 status_text: CachedText::default(),
                 alarm: ThreadTimer::default(),
@@ -233,7 +236,7 @@ impl ClusterEngine {
             resolver: self.resolver(),
             presence: self.location.as_ref().map(LocationDriver::presence),
             suspended: self.suspended,
-            draining: self.draining,
+            draining: self.draining || self.origin_failed,
         }
     }
 

@@ -247,6 +247,13 @@ impl ClusterThread {
         self.run(Box::new(work));
     }
 
+    /// Returns a function that takes reports whether the origin of this node, a proxy, has failed. It returns
+    /// `false` if the queue is full.
+    pub(crate) fn origin_reports(&self) -> impl Fn(bool) -> bool + Send + 'static {
+        let inbox = self.inbox.clone();
+        move |has_failed| inbox.job(Box::new(move |engine| engine.set_origin_failed(has_failed)))
+    }
+
     /// Returns the flag that the code that opens files checks: whether clients are redirected
     /// elsewhere.
     pub(crate) fn reader_redirect(&self) -> &Arc<ReaderRedirect> {

@@ -561,7 +561,7 @@ impl TreeDriver {
             NodeAction::Drain { draining, door: _ } => {
                 let what = match draining {
                     true => {
-                        "this node drains, as its manager or its administrator ordered: clients move to other servers"
+                        "this node drains, by order or because its origin does not answer: clients move to other servers"
                     }
                     false => "this node takes clients again",
                 };
