@@ -132,7 +132,8 @@ impl PathAtOrigin {
     fn url_of(&self, kind: RequestKind, user: Option<String>) -> Url {
         let user = match &self.persona {
             Some(persona) if kind == RequestKind::Slow => Some(persona.user_of_slow_requests()),
-            Some(persona) => Some(persona.user()),
+            Some(persona) if kind == RequestKind::Quick => Some(persona.user_of_quick_requests()),
+            Some(_) => self.url.user.clone(),
             None => user.or_else(|| self.url.user.clone()),
         };
         Url { user, ..self.url.clone() }
@@ -180,7 +181,8 @@ impl ProxyFiles {
         let RemoteAddress { mut url, is_forwarded } = address;
         let cached = self.cache.as_ref().and_then(|_| cached_origin::cached_path(&url, is_forwarded));
         let of_proxy = || file_connection_user(reply.owner());
-        url.user = Some(persona.as_ref().map_or_else(of_proxy, |persona| persona.user()));
+        let of_client = |persona: &Arc<Persona>| persona.user_of_files(reply.owner());
+        url.user = Some(persona.as_ref().map_or_else(of_proxy, of_client));
         let read_only = export.read_only || export.force_read_only || is_http(&url);
         Ok(PathAtOrigin { origin, url, read_only, requester, persona, cached })
     }

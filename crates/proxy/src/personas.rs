@@ -6,9 +6,10 @@
 
 use auth::Entity;
 use auth::sss::{IdentityTable, OriginalClient, SssIdentity};
-use base::{Error, ErrorKind};
+use base::{Error, ErrorKind, Owner};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::time::Instant;
 use vfs::Caller;
 
@@ -16,6 +17,16 @@ use vfs::Caller;
 const PERSONAS_MAX: usize = 4096;
 /// Number of unused identities that are forgotten at once, when there are too many.
 const FORGOTTEN: usize = 256;
+/// Time without requests after which an identity that nobody uses is forgotten when there is a new one.
+const UNUSED: Duration = Duration::from_secs(600);
+
+/// Last letters of the users of connections for open files, which are no digits of the number of an identity. The
+/// sessions of one identity, which can be those of a whole organization, are spread over them.
+const FILE_LETTERS: [char; 4] = ['w', 'x', 'y', 'z'];
+/// Numbers of identities up to which each has four and two connections for open files. All share those to one
+/// server.
+const FEW_PERSONAS: usize = 4;
+const SOME_PERSONAS: usize = 16;
 
 /// Protocols whose logins prove names. Others are refused: `host` and `unix` prove none, and the name and the
 /// rights of a token (`ztn`) count for a request only, see [`Entity::verified_bearer`].
@@ -48,26 +59,48 @@ struct PersonaKey {
 /// The identity of clients at origins, as long as it is used.
 pub(crate) struct Persona {
     user: String,
+    /// The last letters of the users of its connections for open files.
+    file_letters: &'static [char],
     table: Arc<IdentityTable>,
 }
 
 impl Persona {
-    /// Returns the user of the connections for open files and quick requests.
-    pub(crate) fn user(&self) -> String {
-        self.user.clone()
+    fn new(number: u64, others: usize, table: &Arc<IdentityTable>) -> Self {
+        let letters = match others {
+            ..FEW_PERSONAS => FILE_LETTERS.len(),
+            ..SOME_PERSONAS => 2,
+            _ => 1,
+        };
+        let file_letters = FILE_LETTERS.get(..letters).unwrap_or_default();
+        Self { user: format!("U{number:x}"), file_letters, table: table.clone() }
+    }
+
+    /// Returns the user of the connection for the open files of a session.
+    pub(crate) fn user_of_files(&self, owner: Owner) -> String {
+        let count = self.file_letters.len().max(1) as u64;
+        let chosen = usize::try_from(owner.0 % count).ok().and_then(|at| self.file_letters.get(at));
+        format!("{}{}", self.user, chosen.copied().unwrap_or_default())
+    }
+
+    /// Returns the user of the connection for quick requests about names.
+    pub(crate) fn user_of_quick_requests(&self) -> String {
+        format!("{}q", self.user)
     }
 
     /// Returns the user of the connections for requests that can occupy a server for long.
     pub(crate) fn user_of_slow_requests(&self) -> String {
         format!("{}s", self.user)
     }
+
+    fn users(&self) -> impl Iterator<Item = String> {
+        let letters = self.file_letters.iter().chain(&['q', 's']);
+        letters.map(|letter| format!("{}{letter}", self.user))
+    }
 }
 
 impl Drop for Persona {
     fn drop(&mut self) {
-        for user in [self.user(), self.user_of_slow_requests()] {
-            self.table.remove(&user);
-        }
+        self.users().for_each(|user| self.table.remove(&user));
     }
 }
 
@@ -109,8 +142,8 @@ impl Personas {
             return Err(Error::new(ErrorKind::Overloaded, "the proxy is busy with too many users"));
         }
         known.last += 1;
-        let persona = Arc::new(Persona { user: format!("U{:x}", known.last), table: self.table.clone() });
-        for user in [persona.user(), persona.user_of_slow_requests()] {
+        let persona = Arc::new(Persona::new(known.last, known.personas.len(), &self.table));
+        for user in persona.users() {
             if !self.table.insert(&user, key.identity(trace_id)) {
                 return Err(Error::new(ErrorKind::Overloaded, "the proxy is busy with too many users"));
             }
@@ -126,8 +159,9 @@ fn proves_name(protocol: &str) -> bool {
 }
 
 impl KnownPersonas {
-    /// Forgets the longest unused identities if there are too many.
+    /// Forgets identities that nobody uses: after some time, and the longest unused ones if there are too many.
     fn make_room(&mut self) {
+        self.personas.retain(|_, (persona, used)| Arc::strong_count(persona) > 1 || used.elapsed() < UNUSED);
         if self.personas.len() < PERSONAS_MAX {
             return;
         }
@@ -192,7 +226,9 @@ mod tests {
     fn each_identity_has_users_of_its_own_that_no_other_one_gets() {
         let table = Arc::<IdentityTable>::default();
         let personas = Personas::new(table.clone());
-        let user = |name: &str, groups: &str| personas.of_key(key(name, groups), "u.1@h").unwrap().user();
+        let user = |name: &str, groups: &str| {
+            personas.of_key(key(name, groups), "u.1@h").unwrap().user_of_quick_requests()
+        };
         let alice = user("alice", "a");
         assert_eq!(user("alice", "a"), alice, "all of its clients share connections");
         assert_ne!(user("alice", "b"), alice);
@@ -203,10 +239,34 @@ mod tests {
             user(&number.to_string(), "");
         }
         assert!(personas.known.lock().unwrap().personas.len() <= PERSONAS_MAX);
-        assert!(table.has(&used.user()) && table.has(&used.user_of_slow_requests()));
+        assert!(table.has(&used.user_of_files(Owner(1))) && table.has(&used.user_of_slow_requests()));
         assert!(!table.has(&alice));
         let again = user("alice", "a");
         assert!(again != alice && table.has(&again));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_sessions_of_an_identity_are_spread_over_its_connections() {
+        let table = Arc::<IdentityTable>::default();
+        let personas = Personas::new(table.clone());
+        let of = |number: usize| personas.of_key(key(&number.to_string(), ""), "u.1@h").unwrap();
+        let files = |persona: &Persona| {
+            let users: std::collections::HashSet<_> =
+                (0..100).map(|at| persona.user_of_files(Owner(at))).collect();
+            assert!(users.iter().all(|user| table.has(user) && user.len() <= 8), "{users:?}");
+            assert!(!users.contains(&persona.user_of_quick_requests()));
+            assert!(!users.contains(&persona.user_of_slow_requests()));
+            users.len()
+        };
+        let used: Vec<_> = (0..20).map(of).collect();
+        let counts: Vec<_> = used.iter().map(|persona| files(persona)).collect();
+        assert_eq!((counts[0], counts[FEW_PERSONAS], counts[SOME_PERSONAS]), (4, 2, 1));
+        // A session keeps its connection.
+        assert_eq!(used[0].user_of_files(Owner(7)), of(0).user_of_files(Owner(7)));
+        // After some time, those of before do not count.
+        drop(used);
+        tokio::time::advance(UNUSED).await;
+        assert_eq!(files(&of(99)), 4);
     }
 
     #[test]
