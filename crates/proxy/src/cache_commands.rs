@@ -32,7 +32,7 @@ pub(crate) fn start(
     let Some(key) = path.as_ref().and_then(CacheKey::new) else {
         return Started::Done(not_cached(command, None));
     };
-    let (later, owner) = (reply.defer(), reply.owner());
+    let (later, owner, caller) = (reply.defer(), reply.owner(), caller.clone());
     files.runtime().spawn(async move {
         let result = match command {
             CachedFileCommand::IsCached if cache.is_cached(&key, owner).await => FileEviction::Removed,
@@ -40,6 +40,9 @@ pub(crate) fn start(
             CachedFileCommand::Evict => cache.evict_file(&key, false, owner).await,
             CachedFileCommand::EvictOpen => cache.evict_file(&key, true, owner).await,
         };
+        if command != CachedFileCommand::IsCached && result == FileEviction::Removed {
+            tracing::info!(path = %key.data().shown(), client = %caller.identity, "removed from the cache by a client");
+        }
         later.send(match result {
             FileEviction::Removed => Answer::Value(Value::Text(Vec::new())),
             FileEviction::Pinned => Answer::error(ErrorKind::Conflict, "file is pinned in the cache"),

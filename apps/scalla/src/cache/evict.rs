@@ -112,7 +112,8 @@ fn remove(tree: &CacheTree, lock: &CacheTreeLock, path: &LogicalPath) -> Result<
         let files = found.files.into_iter().map(|file| file.key);
         let (kept, others): (Vec<_>, Vec<_>) = files.partition(&is_pinned);
         pinned += kept.len() as u64;
-        others.into_iter().chain(found.damaged).chain(found.unclaimed).for_each(&mut remove);
+        let others = others.into_iter().chain(found.without_data).chain(found.damaged);
+        others.chain(found.unclaimed).for_each(&mut remove);
         Ok(())
     });
     match walked {

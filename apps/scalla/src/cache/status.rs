@@ -57,7 +57,7 @@ impl CacheStatusCommand {
                 contents.stored = contents.stored.saturating_add(file.stored);
                 contents.size = contents.size.saturating_add(file.size);
             }
-            contents.damaged += found.damaged.len() as u64;
+            contents.damaged += (found.damaged.len() + found.without_data.len()) as u64;
             contents.unclaimed += found.unclaimed.len() as u64;
             contents.foreign += found.foreign.len() as u64;
             contents.unreadable += found.unreadable.len() as u64;

@@ -101,7 +101,8 @@ impl CacheVerification {
         }
         let walked = tree.walk(path, |found| {
             let files = found.files.into_iter().map(|file| file.key);
-            files.chain(found.damaged).for_each(|key| self.verify(tree, &key, bar, prints));
+            let files = files.chain(found.without_data).chain(found.damaged);
+            files.for_each(|key| self.verify(tree, &key, bar, prints));
             for (path, why) in found.unreadable {
                 self.files += 1;
                 self.note(path.escaped(), (format!("it cannot be read: {why}"), Vec::new()), bar, prints);

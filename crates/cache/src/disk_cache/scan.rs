@@ -11,6 +11,7 @@ use super::{CacheOrigin, DiskCache};
 use crate::CacheKey;
 use crate::store::{CacheDirectory, DEPTH_MAX, DecodedState, RecordedIndex, look};
 use base::{LogicalPath, Owner};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -95,8 +96,11 @@ impl<O: CacheOrigin> DiskCache<O> {
         let slot = self.table.slot(key);
         let Some(_closed) = slot.lock_closed() else { return Some(false) };
         let (context, of) = (self.shared.context.clone(), key.clone());
-        let looked = self.shared.on_disk(move || (context.load(&of), context.is_unclaimed(&of))).await?;
-        match looked {
+        let look = move || match context.has_state_only(&of) {
+            true => (Ok(None), true),
+            false => (context.load(&of), context.is_unclaimed(&of)),
+        };
+        match self.shared.on_disk(look).await? {
             (Ok(Some(DecodedState::Valid(state))), _) => {
                 let used = FileUse::recorded(state.last_use(), self.shared.clock.now());
                 let found = self.shared.index.found(key, state.stored_bytes(), used);
@@ -105,6 +109,7 @@ impl<O: CacheOrigin> DiskCache<O> {
                 }
                 Some(found != FileDifference::AsKnown)
             }
+            // Data without a state, or the other way round.
             (Ok(None), true) => {
                 self.remove_stored(key, Owner::SERVER).await?;
                 Some(self.shared.index.forget_recorded(key))
@@ -125,6 +130,9 @@ impl<O: CacheOrigin> DiskCache<O> {
                 // It may have been removed meanwhile.
                 FileDifference::Unknown => self.check(&file.key).await.unwrap_or(false),
             };
+        }
+        for key in found.without_data {
+            is_changed |= self.check(&key).await.unwrap_or(false);
         }
         for key in found.unclaimed {
             self.remove_unclaimed(&key).await;
@@ -158,13 +166,16 @@ fn end_search<O: CacheOrigin>(cache: &Weak<DiskCache<O>>) -> bool {
 /// has ended.
 pub(super) async fn compare<O: CacheOrigin>(cache: &Weak<DiskCache<O>>, is_paced: bool) -> Option<bool> {
     let (mut is_changed, mut directories) = (false, vec![(LogicalPath::root(), 0)]);
+    let order = RandomState::new();
     while let Some((directory, depth)) = directories.pop() {
         let shared = Weak::upgrade(cache)?.shared.clone();
         let (context, begin) = (shared.context.clone(), Instant::now());
         let looked = shared.on_disk(move || look(&context, &directory)).await?;
         let Ok(mut found) = looked else { continue };
         if depth < DEPTH_MAX {
-            let below = std::mem::take(&mut found.directories);
+            let mut below = std::mem::take(&mut found.directories);
+            // A comparison that restarts interrupt again and again comes to each directory in time.
+            below.sort_by_cached_key(|path| order.hash_one(path));
             directories.extend(below.into_iter().map(|path| (path, depth + 1)));
         }
         is_changed |= Weak::upgrade(cache)?.take_found(found).await;

@@ -13,6 +13,8 @@ pub struct CacheDirectory {
     pub directories: Vec<LogicalPath>,
     /// The cached files.
     pub files: Vec<CachedFileStatus>,
+    /// Files whose data is missing, because another program or a crash has left only their state.
+    pub without_data: Vec<CacheKey>,
     /// Files whose state is damaged. They are fetched anew when they are opened.
     pub damaged: Vec<CacheKey>,
     /// Data that is not claimed yet, or was left so by a crash.
@@ -87,6 +89,12 @@ pub(crate) fn look(context: &StoreContext, directory: &LogicalPath) -> io::Resul
             PlainKind::Other => found.foreign.push(path),
         }
     }
+    let names: HashSet<&LogicalPath> = data.iter().collect();
+    // A file may have been removed during the listing.
+    let lacks_data = |key: &CacheKey| !names.contains(key.data()) && context.has_state_only(key);
+    found.without_data =
+        found.files.iter().map(|file| &file.key).filter(|key| lacks_data(key)).cloned().collect();
+    found.files.retain(|file| !found.without_data.contains(&file.key));
     for path in data {
         match CacheKey::new(&path).filter(|key| !with_state.contains(key)) {
             Some(key) if context.is_unclaimed(&key) => found.unclaimed.push(key),

@@ -169,6 +169,12 @@ impl StoreContext {
         self.disk.open(key.data()).is_ok_and(|data| data.has_attribute(DATA_ATTRIBUTE).unwrap_or(false))
     }
 
+    /// Reports whether there is a state without data, which a crash during a removal leaves.
+    pub(crate) fn has_state_only(&self, key: &CacheKey) -> bool {
+        matches!(found(self.disk.open(key.data())), Ok(None))
+            && matches!(self.load(key), Ok(Some(DecodedState::Valid(_))))
+    }
+
     /// Removes the data before the state, because data alone cannot be identified after a crash.
     pub(super) fn unlink(&self, key: &CacheKey, has_data: bool, has_state: bool) -> io::Result<()> {
         self.journal.started(key);

@@ -6,6 +6,7 @@ use super::world::{BLOCK, TestCache, World, settings};
 use super::{key, path};
 use crate::disk_cache::scan::compare;
 use crate::{CacheDisk, CacheTree, DiskCacheSettings};
+use base::LogicalPath;
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -128,6 +129,29 @@ async fn what_another_program_has_changed_is_found() {
     assert!(!compare_now(&cache).await, "nothing is left to be found");
     assert_eq!(disk.get(&key("/d3/3").state()).unwrap(), b"a text of somebody");
     assert!(disk.get(&path("/d3/3")).is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_whose_data_is_gone_is_removed() {
+    // A kill between the removals of the two files of a cached file leaves it.
+    for has_index in [true, false] {
+        let world = recorded_world(30).await;
+        world.disk.remove(&path("/d0/0")).unwrap();
+        let index = |name: &LogicalPath| name.text().starts_with("/.scalla-cache/index/") && !has_index;
+        world
+            .disk
+            .names()
+            .iter()
+            .filter(|name| index(name))
+            .for_each(|name| world.disk.remove(name).unwrap());
+        let cache = start_known(&world, settings()).await;
+        assert_eq!(compare_now(&cache).await, has_index, "without an index, the search has found it");
+        assert_eq!((cache.files(), cache.bytes()), (29, 58 * BLOCK), "{has_index}");
+        assert!(world.disk.get(&key("/d0/0").state()).is_none(), "{has_index}");
+        assert!(!compare_now(&cache).await);
+        read_all(&world, &cache, "/d0/0", 2 * BLOCK).await;
+        assert_eq!(cache.files(), 30);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
