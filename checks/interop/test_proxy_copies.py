@@ -21,6 +21,8 @@ COPIES = "ofs.tpc ttl 90 120 logok\n"
 # A client that arranges a copy: user and process of `raw.Connection`.
 CLIENT = "tester.1234@127.0.0.1"
 CREATE = raw.O_NEW | raw.O_UPDT
+# A flag of a status.
+PENDING = 64
 
 
 def authorized(origin, settings="", rules="u * /open rl\n"):
@@ -144,3 +146,55 @@ def test_the_key_of_a_copy_is_no_way_around_the_authorization(settings):
             assert connection.error(raw.OPEN, struct.pack(">HH", 0, raw.O_READ), target) in refusals, cgi
         create = f"/closed/new?tpc.key=k&tpc.src=127.0.0.1:{origin.port}&tpc.lfn=/open/f".encode()
         assert connection.error(raw.OPEN, struct.pack(">HH", 0o644, CREATE), create) in refusals
+
+
+HOLD = "ofs.persist manual hold 2\n"
+
+
+@pytest.mark.parametrize("killed", ["origin", "proxy"])
+@pytest.mark.parametrize("kind", ["ours", "theirs"])
+def test_a_copy_that_its_origin_or_proxy_does_not_survive_leaves_no_file(servers, kind, killed):
+    source = servers["ours", "other"]
+    put(source, "large", data(SIZE * 8))
+    with KINDS[kind](settings=settings(kind) + HOLD) as origin, Proxy(f"127.0.0.1:{origin.port}", COPIES) as proxy, Slow(source) as way:
+        client = subprocess.Popen(["timeout", "60", "xrdcp", "-N", "--tpc", "only", url(way.port, "/large"), url(proxy.port, "/lost")],
+                                  env=peers.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        try:
+            path = origin.tree / "lost"
+            wait_until(lambda: path.exists() and path.stat().st_size > 0)
+            (origin if killed == "origin" else proxy).kill()
+            assert path.stat().st_size < SIZE * 8
+        finally:
+            os.killpg(client.pid, signal.SIGKILL)
+            client.wait(30)
+        if killed == "origin":
+            origin.start()
+        else:
+            # Until it is removed, nobody takes it for a whole file.
+            reader = raw.Connection(origin)
+            reader.start(raw.OPEN, struct.pack(">HH", 0, raw.O_READ), b"/lost")
+            assert reader.answer().status in (raw.WAIT, raw.ERROR)
+        wait_until(lambda: "lost" not in names(origin))
+
+
+@pytest.mark.parametrize("kind", ["ours", "theirs"])
+def test_a_file_persists_when_its_client_closes_it(kind):
+    with KINDS[kind](settings=HOLD) as origin, Proxy(f"127.0.0.1:{origin.port}") as proxy:
+        keeper = raw.Connection(proxy)
+        kept = keeper.create("/kept", raw.O_POSC)
+        keeper.write(kept, 0, b"hello")
+        leaver = raw.Connection(proxy, user="leaver")
+        handle = leaver.open("/left?ofs.posc=1", CREATE)
+        leaver.write(handle, 0, b"hello")
+        assert names(origin) == ["kept", "left"]
+        leaver.vanish()
+        wait_until(lambda: names(origin) == ["kept"])
+        keeper.close(kept)
+        assert (origin.tree / "kept").read_bytes() == b"hello"
+        assert not int(keeper.stat("/kept")[2]) & PENDING
+        # More files than have connections of their own persist as those of other clients.
+        handles = [keeper.create(f"/many{number}", raw.O_POSC) for number in range(40)]
+        for handle in handles:
+            keeper.write(handle, 0, b"hello")
+            keeper.close(handle)
+        assert len(names(origin)) == 41

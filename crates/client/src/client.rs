@@ -98,6 +98,12 @@ impl Client {
         Self { state: self.state.clone(), pacing: Some(pacing) }
     }
 
+    /// Returns this client with requests that are held back like those of another one.
+    #[must_use]
+    pub fn paced_as(&self, other: &Self) -> Self {
+        Self { state: self.state.clone(), pacing: other.pacing.clone() }
+    }
+
     /// Returns this client with requests that nothing holds back.
     pub(crate) fn unpaced(&self) -> Self {
         Self { state: self.state.clone(), pacing: None }

@@ -39,6 +39,9 @@ struct Behind {
     /// Opens are answered by the test.
     is_late: AtomicBool,
     late: Mutex<Vec<LateOpen>>,
+    /// Writes are not answered before they are given up.
+    is_hung: AtomicBool,
+    hung: Mutex<Vec<DeferredReply>>,
 }
 
 /// The open of a file whose answer is not sent yet.
@@ -158,10 +161,14 @@ impl OpenFile for BehindFile {
         true
     }
 
-    fn start(&self, operation: FileOperation, _: &ReplyTo) -> Started {
+    fn start(&self, operation: FileOperation, reply: &ReplyTo) -> Started {
         let mut inode = self.inode.lock().unwrap();
         let content = &mut inode.1;
         let value = match operation {
+            FileOperation::Write { .. } if self.behind.is_hung.load(Ordering::Relaxed) => {
+                self.behind.hung.lock().unwrap().push(reply.defer());
+                return Started::Pending;
+            }
             FileOperation::Write { buffer, offset, .. } => {
                 let offset = usize::try_from(offset).unwrap();
                 content.resize(content.len().max(offset + buffer.len()), 0);
@@ -180,6 +187,10 @@ impl OpenFile for BehindFile {
                 drop(inode);
                 Value::Stat(stat(&self.inode))
             }
+            FileOperation::Close { failed: true } => {
+                self.behind.note("given up".to_owned());
+                Value::Nothing
+            }
             FileOperation::Close { .. } | FileOperation::Abandon => {
                 self.behind.note("closed".to_owned());
                 Value::Nothing
@@ -191,6 +202,12 @@ impl OpenFile for BehindFile {
 
     fn interrupt(&self) {
         self.is_interrupted.store(true, Ordering::Relaxed);
+    }
+
+    fn give_up(&self) {
+        for later in std::mem::take(&mut *self.behind.hung.lock().unwrap()) {
+            later.send(Answer::error(ErrorKind::Cancelled, "given up"));
+        }
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -462,6 +479,41 @@ fn a_file_that_took_the_name_of_a_failed_copy_stays() {
     result.error();
     ask(&file, FileOperation::Close { failed: true }).done();
     assert_eq!(stage.behind.get("/new").as_deref(), Some(&b""[..]));
+    let record = stage.behind.take_record();
+    assert_eq!(record.last().unwrap(), "given up", "it does not persist: {record:?}");
+}
+
+#[test]
+fn a_stopped_copy_does_not_wait_for_writes_that_are_never_answered() {
+    for case in ["silent", "closed"] {
+        let stage = stage(true);
+        let (file, result, Transfer { sink, finish }) = copying(&stage);
+        stage.behind.is_hung.store(true, Ordering::Relaxed);
+        let (send, written) = mpsc::channel();
+        let write = |offset| {
+            let send = send.clone();
+            let then = move |result: Result<(), Error>| send.send(result.is_ok()).unwrap();
+            sink.write(offset, Box::new(b"12345".to_vec()), Box::new(then));
+        };
+        write(5);
+        assert!(written.try_recv().is_err());
+        let closed = match case {
+            "silent" => {
+                stage.clock.advance(Duration::from_secs(121));
+                stage.files.tick();
+                None
+            }
+            _ => Some(ask(&file, FileOperation::Close { failed: false })),
+        };
+        result.error();
+        assert_eq!(written.recv_timeout(PATIENCE), Ok(false), "{case}: it has ended");
+        write(10);
+        assert_eq!(written.recv_timeout(PATIENCE), Ok(false), "{case}: nothing more is written");
+        // The fetcher ends when its writes have, and the place is free.
+        finish.done(Err(Error::new(ErrorKind::Cancelled, "cancelled")));
+        closed.unwrap_or_else(|| ask(&file, FileOperation::Close { failed: false })).done();
+        assert_eq!(stage.behind.get("/new"), None, "{case}");
+    }
 }
 
 #[test]

@@ -48,6 +48,9 @@ impl RequestFailure {
             Self::Changed => {
                 unable(ErrorKind::FsError, "it has changed at the origin since it was opened; open it again")
             }
+            Self::Incomplete => {
+                unable(ErrorKind::FsError, "a change has failed, and the file persists only on close")
+            }
             Self::Shared(failure) => failure.to_error(verb, path),
             Self::Client(error) => match error.cause() {
                 Cause::Server { code, text } => Error::new(kind(*code), shortened(text.trim())),

@@ -13,6 +13,7 @@ use crate::connections::file_connection_user;
 use crate::limits::Requester;
 use crate::listing;
 use crate::open_file::{CacheUse, ProxiedFile};
+use crate::open_options::open_options;
 use crate::origin::{OriginServer, RequestKind};
 use crate::origin_file::is_http;
 use crate::origin_names::OriginNameSpace;
@@ -26,8 +27,7 @@ use crate::threads::ProxyThreads;
 use base::{Cgi, ClientHost, Error, ErrorKind, LogicalPath};
 use cache::CacheKey;
 use client::xroot::codes::QueryType;
-use client::xroot::flags::OpenOptions;
-use client::{Client, OpenWith, SpaceInfo, Url};
+use client::{Client, SpaceInfo, Url};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -260,7 +260,7 @@ impl ProxyFiles {
         }
         let (path, caller_of_file, runtime) =
             (target.path.clone(), caller.clone(), self.threads.handle().clone());
-        let cache = self.cache.clone();
+        let (cache, cgi) = (self.cache.clone(), target.cgi.clone());
         let parent = match self.required_parent(caller, &target, &request, reply) {
             Ok(parent) => parent,
             Err(error) => return Started::Done(Answer::Error(error)),
@@ -269,7 +269,7 @@ impl ProxyFiles {
         // that it has created.
         self.begin((caller, reply), (target, "Opening", "open"), None, move |at| async move {
             check_exists(parent).await?;
-            let with = open_options(&request, writes);
+            let with = open_options(&request, &cgi, writes);
             let change = cache.as_ref().zip(at.cached.as_ref()).filter(|_| writes);
             let change = change.map(|(cache, path)| cache.change_content(path));
             // Before the origin is asked, so that a change meanwhile is noticed.
@@ -494,29 +494,6 @@ async fn for_caller(
     Err(RequestFailure::Cancelled)
 }
 
-/// Returns the options with which a file is opened at its origin. A file never persists on close
-/// there, because the connection that would end with its client is shared.
-fn open_options(request: &OpenRequest, writes: bool) -> OpenWith {
-    let access = if writes { OpenOptions::UPDT } else { OpenOptions::READ };
-    let mut options = access;
-    for (is_set, option) in [
-        (request.append, OpenOptions::APND),
-        (request.new, OpenOptions::NEW),
-        (request.delete, OpenOptions::DELETE),
-        (request.make_path && writes, OpenOptions::MKPATH),
-        (request.force, OpenOptions::FORCE),
-        (request.no_wait, OpenOptions::NOWAIT),
-        (request.refresh, OpenOptions::REFRESH),
-        (request.replica, OpenOptions::REPLICA),
-        (request.sequential, OpenOptions::SEQIO),
-    ] {
-        if is_set {
-            options = options.with(option);
-        }
-    }
-    OpenWith::options(options).mode(u16::try_from(request.mode & 0o777).unwrap_or(0o644))
-}
-
 fn figures(space: &SpaceInfo) -> SpaceFigures {
     let SpaceInfo { total, free, largest_free, used, quota, .. } = *space;
     SpaceFigures { writable_nodes: 1, staging_nodes: 0, total, free, largest_free, used, quota }
@@ -585,17 +562,5 @@ mod tests {
         ] {
             assert_eq!(copies_between_servers(&Cgi::new(cgi.as_bytes()), writes), is_copy, "{cgi}");
         }
-    }
-
-    #[test]
-    fn options_of_an_open_are_passed_on_without_persistence() {
-        let request =
-            OpenRequest { delete: true, make_path: true, posc: true, mode: 0o644, ..Default::default() };
-        let with = open_options(&request, true);
-        let expected = OpenOptions::UPDT.with(OpenOptions::DELETE).with(OpenOptions::MKPATH);
-        assert_eq!((with.options, with.mode), (expected, 0o644));
-        let request = OpenRequest { read: true, make_path: true, refresh: true, ..Default::default() };
-        let with = open_options(&request, false);
-        assert_eq!(with.options, OpenOptions::READ.with(OpenOptions::REFRESH));
     }
 }

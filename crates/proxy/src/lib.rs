@@ -6,6 +6,7 @@
 //! | `file_system` | [`ProxyFiles`]: operations on names, each a task that answers late |
 //! | `changes` | changes of names, and their refusals |
 //! | `open_file` | open files of clients |
+//! | `open_options` | the options of an open at the origin |
 //! | `remote_file` | a file at an origin: open, read, write, close |
 //! | `origin_file` | an open file, by the protocol of its origin |
 //! | `origin_names` | the names of an origin, by its protocol |
@@ -45,6 +46,7 @@ mod log_limit;
 mod names;
 mod near_ranges;
 mod open_file;
+mod open_options;
 mod origin;
 mod origin_file;
 mod origin_hosts;

@@ -32,6 +32,9 @@ const _: () =
 
 /// Maximum number of requests of each kind that wait for a turn.
 pub(crate) const QUEUE_MAX: usize = 8192;
+/// Maximum number of files that persist on close at one origin. Each has a connection of its own. A part of those
+/// to one server, so that they leave enough for all other files.
+pub(crate) const PERSISTING_MAX: usize = 24;
 /// Maximum number of origins of a forwarding proxy.
 pub(crate) const ORIGINS_MAX: usize = 1024;
 /// Maximum number of origins that the clients of one host have named.

@@ -23,6 +23,8 @@ pub(crate) struct ProxiedFile {
     _persona: Option<Arc<Persona>>,
     /// Set when the client has disconnected.
     interrupted: watch::Sender<bool>,
+    /// Changes when the operations in progress are to end.
+    given_up: watch::Sender<()>,
 }
 
 /// The file with what its operations need.
@@ -55,7 +57,14 @@ impl ProxiedFile {
     ) -> Self {
         let CacheUse { reader: cached, changes: _changes } = cache;
         let file = Arc::new(FileAtOrigin { path, remote, cached, _changes, is_writable, read_only });
-        Self { file, runtime, caller, _persona, interrupted: watch::Sender::new(false) }
+        Self {
+            file,
+            runtime,
+            caller,
+            _persona,
+            interrupted: watch::Sender::new(false),
+            given_up: watch::Sender::new(()),
+        }
     }
 
     /// Starts an operation. With `ends` it ends when the client disconnects.
@@ -64,6 +73,7 @@ impl ProxiedFile {
         F: Future<Output = Result<Value, RequestFailure>> + Send + 'static,
     {
         let (later, file, mut interrupted) = (reply.defer(), self.file.clone(), self.interrupted.subscribe());
+        let mut given_up = self.given_up.subscribe();
         self.runtime.spawn(async move {
             let left = async {
                 if !ends || interrupted.wait_for(|left| *left).await.is_err() {
@@ -74,6 +84,7 @@ impl ProxiedFile {
                 biased;
                 result = work => result,
                 () = left => Err(RequestFailure::Cancelled),
+                Ok(()) = given_up.changed() => Err(RequestFailure::Cancelled),
             };
             later.send(result.map_err(|failure| failure.to_error(verb, &file.path)).into());
         });
@@ -181,12 +192,15 @@ impl OpenFile for ProxiedFile {
                 let stat = file.remote.stat().await?;
                 Ok(Value::Stat(file_stat(&stat, file.read_only)))
             }),
-            FileOperation::Close { .. } => {
+            FileOperation::Close { failed: false } => {
                 self.run(reply, "close", false, async move { file.remote.close().await.map(nothing) })
+            }
+            FileOperation::Close { failed: true } => {
+                self.run(reply, "close", false, async move { file.remote.abandon().await.map(nothing) })
             }
             // The client is not there to learn of a failure.
             FileOperation::Abandon => self.run(reply, "close", false, async move {
-                file.remote.close().await.ok();
+                file.remote.abandon().await.ok();
                 Ok(Value::Nothing)
             }),
             FileOperation::Checkpoint(_) => self.refuse("use a checkpoint of"),
@@ -201,6 +215,10 @@ impl OpenFile for ProxiedFile {
         if self.caller.is_disconnected() {
             self.interrupted.send_replace(true);
         }
+    }
+
+    fn give_up(&self) {
+        self.given_up.send_replace(());
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -2,8 +2,8 @@
 
 use crate::connections::{CONNECTIONS_MAX, NameConnections};
 use crate::limits::{
-    HTTP_QUICK_REQUESTS_MAX, HTTP_REQUESTS_MAX, HTTP_SLOW_REQUESTS_MAX, PLACES_MAX, QUEUE_MAX, REQUESTS_MAX,
-    RequestLane, Requester, SLOW_REQUESTS_MAX,
+    HTTP_QUICK_REQUESTS_MAX, HTTP_REQUESTS_MAX, HTTP_SLOW_REQUESTS_MAX, PERSISTING_MAX, PLACES_MAX,
+    QUEUE_MAX, REQUESTS_MAX, RequestLane, Requester, SLOW_REQUESTS_MAX,
 };
 use crate::log_limit::LogLimit;
 use crate::names::{FORWARDED_LOOK_UPS_MAX, HOST_LOOK_UPS_MAX, OriginNames};
@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The name of this program in logins.
 const PROGRAM: &str = "scalla proxy";
@@ -40,6 +40,27 @@ pub(crate) struct OriginServer {
     /// Slow requests about names.
     slow: RequestLane,
     slow_connections: Arc<NameConnections>,
+    /// Permits of files that persist on close.
+    persisting: Arc<Semaphore>,
+}
+
+/// The connection of one file that persists on close. The origin removes the file if the connection ends
+/// before it was closed.
+pub(crate) struct OwnConnection {
+    client: Client,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl OwnConnection {
+    /// Returns the client, with requests that are held back like those of `paced`.
+    pub(crate) fn client(&self, paced: &Client) -> Client {
+        self.client.paced_as(paced)
+    }
+
+    /// Ends the connection as soon as its file is no longer used.
+    pub(crate) fn end(&self) {
+        self.client.forget_connections();
+    }
 }
 
 /// The kind of a request to an origin, which determines its limit and its connection.
@@ -233,6 +254,7 @@ impl OriginServer {
             quick_connections: Arc::new(NameConnections::new('n')),
             slow: lane(slow_max),
             slow_connections: Arc::new(NameConnections::new('s')),
+            persisting: Arc::new(Semaphore::new(PERSISTING_MAX)),
             dialer,
         })
     }
@@ -247,6 +269,12 @@ impl OriginServer {
             client.forget_connections();
         }
         client
+    }
+
+    /// Returns the connection for a file that is to persist on close; `None` if there are too many.
+    pub(crate) fn own_connection(&self) -> Option<OwnConnection> {
+        let permit = self.persisting.clone().try_acquire_owned().ok()?;
+        Some(OwnConnection { client: self.dialer.limited_client(), _permit: permit })
     }
 
     fn places(&self) -> MutexGuard<'_, HashMap<String, Arc<OriginPlace>>> {

@@ -78,6 +78,8 @@ pub(crate) enum RequestFailure {
     Cancelled,
     /// The file is another version than the client has opened.
     Changed,
+    /// The file does not persist, because a change of it has failed.
+    Incomplete,
     /// The failure of a request for which several reads have waited.
     Shared(Arc<Self>),
 }
@@ -103,7 +105,7 @@ impl RequestFailure {
                 _ => false,
             },
             Self::Shared(failure) => failure.is_refusal(),
-            Self::MayBeMade(_) | Self::Cancelled | Self::Changed => false,
+            Self::MayBeMade(_) | Self::Cancelled | Self::Changed | Self::Incomplete => false,
         }
     }
 }

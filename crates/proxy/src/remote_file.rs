@@ -2,12 +2,14 @@
 
 use crate::limits::Requester;
 use crate::near_ranges;
-use crate::origin::{OriginServer, RequestKind};
+use crate::origin::{OriginServer, OwnConnection, RequestKind};
 use crate::origin_file::OriginFile;
 use crate::place::{OriginPlace, RequestFailure};
+use client::xroot::flags::OpenOptions;
 use client::{Bytes, Client, OpenWith, StatInfo, Url, join_bounded};
 use std::future::Future;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A file at an origin. Dropping it closes it without a check of the reply.
@@ -17,6 +19,10 @@ pub(crate) struct RemoteFile {
     /// The server at which the file was open last. It is kept, because the table of the origin may be full.
     place: Mutex<Arc<OriginPlace>>,
     requester: Requester,
+    /// The connection of a file that persists on close.
+    own: Option<OwnConnection>,
+    /// A change has failed, so that a file that persists on close does not persist.
+    has_failed: AtomicBool,
 }
 
 impl RemoteFile {
@@ -25,17 +31,25 @@ impl RemoteFile {
     pub(crate) async fn open(
         origin: Arc<OriginServer>,
         url: Url,
-        with: OpenWith,
+        mut with: OpenWith,
         requester: Requester,
     ) -> Result<Self, RequestFailure> {
-        let open = async |client: Client, _| OriginFile::open(&client, &url, &with).await;
+        let persists = with.options.intersects(OpenOptions::POSC);
+        let own = if persists { origin.own_connection() } else { None };
+        if own.is_none() {
+            with.options = with.options.without(OpenOptions::POSC);
+        }
+        let open = async |client: Client, _| {
+            let client = own.as_ref().map_or_else(|| client.clone(), |own| own.client(&client));
+            OriginFile::open(&client, &url, &with).await
+        };
         let request = (RequestKind::Open, requester);
         let file = match with.is_writable() {
             true => origin.change(request, open).await?,
             false => origin.run(request, open).await?,
         };
         let place = Mutex::new(origin.place(&file.location(), file.url()));
-        Ok(Self { origin, file, place, requester })
+        Ok(Self { origin, file, place, requester, own, has_failed: AtomicBool::new(false) })
     }
 
     /// Returns the status in the reply to the open, or requests it.
@@ -174,7 +188,13 @@ impl RemoteFile {
 
     /// Writes `data` at `offset`, with page checksums where the origin has them.
     pub(crate) async fn write(&self, offset: u64, data: Bytes) -> Result<(), RequestFailure> {
-        self.run(async |file| file.write(offset, data).await).await.map_err(RequestFailure::of_change)
+        let written = self.run(async |file| file.write(offset, data).await).await;
+        written.map_err(|failure| self.change_failed(failure))
+    }
+
+    fn change_failed(&self, failure: RequestFailure) -> RequestFailure {
+        self.has_failed.store(true, Ordering::Release);
+        failure.of_change()
     }
 
     /// Writes all data to stable storage.
@@ -184,11 +204,29 @@ impl RemoteFile {
 
     /// Sets the size.
     pub(crate) async fn truncate(&self, size: u64) -> Result<(), RequestFailure> {
-        self.run(async |file| file.truncate(size).await).await.map_err(RequestFailure::of_change)
+        let changed = self.run(async |file| file.truncate(size).await).await;
+        changed.map_err(|failure| self.change_failed(failure))?;
+        if size == 0 {
+            // Nothing is missing in an empty file.
+            self.has_failed.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Leaves a file whose client does not close it. One that persists on close is not closed at the origin,
+    /// which removes it when its connection has ended.
+    pub(crate) async fn abandon(&self) -> Result<(), RequestFailure> {
+        let Some(own) = &self.own else { return self.close().await };
+        own.end();
+        Ok(())
     }
 
     /// Closes the file. After writes, only success means that the origin has it.
     pub(crate) async fn close(&self) -> Result<(), RequestFailure> {
+        if let Some(own) = self.own.as_ref().filter(|_| self.has_failed.load(Ordering::Acquire)) {
+            own.end();
+            return Err(RequestFailure::Incomplete);
+        }
         if !self.file.is_writable() && self.place().failure().is_some() {
             return Ok(());
         }
@@ -203,19 +241,21 @@ mod support;
 
 #[cfg(test)]
 mod tests {
-    use super::support::{Asked, Fake, MANAGER, SERVER, ok, opened, send};
+    use super::support::{Act, Asked, Fake, MANAGER, PLAIN, SERVER, ok, opened, send, silence};
     use super::*;
     use crate::address::tests::proxy;
     use crate::cached_origin::CachedOrigin;
-    use crate::limits::PLACES_MAX;
+    use crate::limits::{PERSISTING_MAX, PLACES_MAX};
+    use crate::open_file::{CacheUse, ProxiedFile};
     use crate::origin::OriginDialer;
     use base::{ClientHost, Owner};
     use cache::CacheOrigin;
-    use client::xroot::RequestCode;
     use client::xroot::flags::OpenOptions;
     use client::xroot::reply::{self, Redirect};
+    use client::xroot::{ErrorCode, RequestCode};
     use client::{Cause, ListingMemory};
     use tokio::runtime::Handle;
+    use vfs::{Answer, Caller, FileOperation, Mailbox, OpenFile, ReplyTo, ReplyToken};
 
     const REQUESTER: Requester = Requester { owner: Owner(1), host: ClientHost::Unknown };
 
@@ -315,5 +355,106 @@ mod tests {
         drop((used, failed));
         origin.place(&other(PLACES_MAX), &url);
         assert!(origin.place(&other(7), &url).has_failed());
+    }
+
+    /// Answers opens, and refuses writes at offset 9.
+    fn written(asked: &Asked) -> Act {
+        match asked.code() {
+            RequestCode::OPEN => opened(asked, 1, 100),
+            RequestCode::WRITE | RequestCode::PGWRITE if asked.header.body[4..12] == 9_u64.to_be_bytes() => {
+                send(|out| reply::error(out, asked.header.streamid, ErrorCode::NO_SPACE, "full"))
+            }
+            _ => ok(asked, b""),
+        }
+    }
+
+    /// Returns the connections of the opens, and whether they ask for persistence.
+    fn opens(server: &Fake) -> Vec<(u32, bool)> {
+        let asked = server.asked.lock().unwrap();
+        let opens = asked.iter().filter(|asked| asked.code() == RequestCode::OPEN);
+        let options = |asked: &Asked| u16::from_be_bytes([asked.header.body[2], asked.header.body[3]]);
+        opens.map(|asked| (asked.connection, options(asked) & OpenOptions::POSC.0 != 0)).collect()
+    }
+
+    #[tokio::test]
+    async fn a_file_that_persists_on_close_has_a_connection_of_its_own() {
+        let server = Fake::start(PLAIN, written).await;
+        let (url, persists) = (server.url("a"), OpenOptions::UPDT.with(OpenOptions::POSC));
+        let origin = origin(&url);
+        let plain = open(&origin, &url, OpenOptions::UPDT).await;
+        let mut files = Vec::new();
+        for _ in 0..=PERSISTING_MAX {
+            files.push(open(&origin, &url, persists).await);
+        }
+        let seen = opens(&server);
+        let own: std::collections::HashSet<_> = seen.iter().filter(|(_, persists)| *persists).collect();
+        assert_eq!(own.len(), PERSISTING_MAX);
+        // One more shares a connection, as a file that does not persist.
+        assert_eq!((seen[0], seen.last().unwrap()), ((seen[0].0, false), &(seen[0].0, false)));
+        // A file that is left behind is not closed, and makes room.
+        files.remove(0).abandon().await.unwrap();
+        assert_eq!(server.count(RequestCode::CLOSE), 0);
+        files.push(open(&origin, &url, persists).await);
+        assert!(opens(&server).last().unwrap().1);
+        plain.abandon().await.unwrap();
+        assert_eq!(server.count(RequestCode::CLOSE), 1, "nothing else closes it");
+    }
+
+    #[tokio::test]
+    async fn a_file_persists_only_if_no_change_of_it_has_failed() {
+        let server = Fake::start(PLAIN, written).await;
+        let url = server.url("a");
+        let origin = origin(&url);
+        let persists = OpenOptions::UPDT.with(OpenOptions::POSC);
+        let whole = open(&origin, &url, persists).await;
+        whole.write(0, Bytes::from_static(b"x")).await.unwrap();
+        whole.close().await.unwrap();
+        assert_eq!(server.count(RequestCode::CLOSE), 1);
+        let broken = open(&origin, &url, persists).await;
+        broken.write(9, Bytes::from_static(b"x")).await.unwrap_err();
+        assert!(matches!(broken.close().await, Err(RequestFailure::Incomplete)));
+        drop(broken);
+        assert_eq!(server.count(RequestCode::CLOSE), 1, "it would persist");
+        // Nothing is missing after it was emptied.
+        let emptied = open(&origin, &url, persists).await;
+        emptied.write(9, Bytes::from_static(b"x")).await.unwrap_err();
+        emptied.truncate(0).await.unwrap();
+        emptied.close().await.unwrap();
+        assert_eq!(server.count(RequestCode::CLOSE), 2);
+    }
+
+    /// Passes answers to the test.
+    struct Post(std::sync::mpsc::Sender<Answer>);
+
+    impl Mailbox for Post {
+        fn deliver(&self, _: ReplyToken, answer: Answer) {
+            self.0.send(answer).ok();
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn operations_that_are_given_up_end_without_the_origin() {
+        let server = Fake::start(PLAIN, |asked| match asked.code() {
+            RequestCode::WRITE | RequestCode::PGWRITE => silence(),
+            _ => written(asked),
+        })
+        .await;
+        let url = server.url("a");
+        let remote = Arc::new(open(&origin(&url), &url, OpenOptions::UPDT).await);
+        let names = base::LoginNames { user: "u", host: "h", ..base::LoginNames::default() };
+        let caller = Arc::new(Caller::new(base::Identity::new(&names, 7, None, "host"), true, false));
+        let path = base::LogicalPath::parse(b"/a").unwrap();
+        let context = (caller, None, Handle::current());
+        let file = ProxiedFile::new(path, remote, CacheUse::default(), (true, false), context);
+        let (send, answers) = std::sync::mpsc::channel();
+        let reply = ReplyTo::new(Arc::new(Post(send)), ReplyToken { owner: 1, call: 1 });
+        let patience = std::time::Duration::from_secs(60);
+        file.start(FileOperation::Write { buffer: vec![1], offset: 0, checkpoint: false }, &reply);
+        file.give_up();
+        let answer = tokio::task::block_in_place(|| answers.recv_timeout(patience)).unwrap();
+        assert!(matches!(answer, Answer::Error(error) if error.kind == base::ErrorKind::Cancelled));
+        file.start(FileOperation::Truncate { size: 0, checkpoint: false }, &reply);
+        let answer = tokio::task::block_in_place(|| answers.recv_timeout(patience)).unwrap();
+        assert!(matches!(answer, Answer::Value(_)), "later operations are made");
     }
 }

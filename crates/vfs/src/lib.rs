@@ -124,6 +124,10 @@ pub trait OpenFile: Send + Sync {
         None
     }
 
+    /// Ends the operations in progress with an error, because the content of the file will be discarded. Their
+    /// changes may still be made. Later operations are not affected. Does nothing where operations end soon.
+    fn give_up(&self) {}
+
     /// Hints that this range will be read soon. Never blocks and never fails.
     fn prefetch(&self, offset: u64, length: u64) {
         let _ = (offset, length);

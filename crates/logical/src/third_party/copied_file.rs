@@ -14,6 +14,7 @@ use crate::job::done;
 use base::{Error, ErrorKind, Extent, LogicalPath, ReadPiece};
 use std::any::Any;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 use vfs::{
@@ -105,6 +106,8 @@ pub(super) struct FileBehind {
     /// Accounts work to the session of the client.
     account: ReplyTo,
     flight: Mutex<WritesInFlight>,
+    /// The copy has been stopped.
+    is_given_up: AtomicBool,
 }
 
 impl FileBehind {
@@ -123,6 +126,7 @@ impl FileBehind {
             target,
             account: account.clone(),
             flight: Mutex::default(),
+            is_given_up: AtomicBool::new(false),
         })
     }
 
@@ -140,6 +144,7 @@ impl FileBehind {
 
     /// Starts an operation, and waits for its answer. Blocks.
     fn wait(&self, operation: FileOperation) -> Result<Value, Error> {
+        self.check_wanted()?;
         let (answer, answered) = mpsc::sync_channel(1);
         self.ask(operation, move |value| drop(answer.send(value)));
         match answered.recv_timeout(ANSWER_TIME) {
@@ -149,6 +154,14 @@ impl FileBehind {
                 let text = format!("Unable to copy {}; its server does not answer", self.path.text());
                 Err(Error::new(ErrorKind::FsError, text))
             }
+        }
+    }
+
+    /// Fails if the copy has been stopped.
+    fn check_wanted(&self) -> Result<(), Error> {
+        match self.is_given_up.load(Ordering::Acquire) {
+            true => Err(Error::new(ErrorKind::Cancelled, "the copy has been stopped")),
+            false => Ok(()),
         }
     }
 
@@ -182,8 +195,9 @@ impl FileBehind {
             let inside = file.clone();
             file.ask(FileOperation::Stat, move |opened| {
                 let close = inside.clone();
-                inside.remove_if_same(stat_of(opened), move || {
-                    close.ask(FileOperation::Close { failed: true }, move |closed| {
+                inside.remove_if_same(stat_of(opened), move |is_removed| {
+                    // A file that persists on close and is not removed must not be closed as complete.
+                    close.ask(FileOperation::Close { failed: !is_removed }, move |closed| {
                         then(failure.map_or(closed, Answer::Error));
                     });
                 });
@@ -192,17 +206,18 @@ impl FileBehind {
     }
 
     /// Removes the file, unless its name is that of another file by now or it was not emptied.
-    fn remove_if_same(self: Arc<Self>, opened: Option<FileStat>, then: impl FnOnce() + Send + 'static) {
+    /// `then` gets whether it was removed.
+    fn remove_if_same(self: Arc<Self>, opened: Option<FileStat>, then: impl FnOnce(bool) + Send + 'static) {
         // A server that has no ids reports 0 for each file.
-        let Some(opened) = opened.filter(|opened| opened.id != 0) else { return then() };
+        let Some(opened) = opened.filter(|opened| opened.id != 0) else { return then(false) };
         let file = self.clone();
         self.ask_files(Operation::Stat(self.target.clone()), move |named| {
             let is_same = |named: FileStat| (named.id, named.size, opened.size) == (opened.id, 0, 0);
             if !stat_of(named).is_some_and(is_same) {
-                return then();
+                return then(false);
             }
             let removal = Operation::Remove(file.target.clone());
-            file.ask_files(removal, move |_| then());
+            file.ask_files(removal, move |removed| then(matches!(removed, Answer::Value(_))));
         });
     }
 
@@ -284,6 +299,10 @@ impl CopyTarget for FileBehind {
         let Some(flying) = WriteInFlight::new(&self) else {
             return then(Err(unable("write", &self.path, errno::BAD_DESCRIPTOR)));
         };
+        if let Err(error) = self.check_wanted() {
+            drop(flying);
+            return then(Err(error));
+        }
         let buffer = (*bytes).as_ref().to_vec();
         drop(bytes);
         self.ask(FileOperation::Write { buffer, offset, checkpoint: false }, move |answer| {
@@ -298,6 +317,11 @@ impl CopyTarget for FileBehind {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+
+    fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Release);
+        self.file.give_up();
     }
 }
 

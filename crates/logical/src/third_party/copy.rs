@@ -2,7 +2,8 @@
 //!
 //! The first sync prepares the copy. The second one starts it and waits for the result, as does
 //! every further one. When a copy is cancelled, its clients get the answer at once; the file is
-//! released only after the last write to it.
+//! released only after the last write to it. Writes to a server behind are ended then, because it may
+//! take any time.
 
 use super::delegation::SourceAccess;
 use super::fetcher::{
@@ -15,11 +16,12 @@ use super::target::{CopyTarget, HeldTarget};
 use super::{LATER_SECONDS, ThirdPartyCopies};
 use crate::errno::{self, unable};
 use crate::job;
+use crate::open_file::OpenFileState;
 use base::{ClientHost, Error, ErrorKind, LogicalPath, Owner};
 use digest::{Algorithm, Checksum, RunningChecksum};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use vfs::{Answer, Caller, DeferredReply, ReplyTo, Started};
 
@@ -63,6 +65,8 @@ struct CopyState {
     /// The session that started the copy, to which its work is accounted.
     owner: Owner,
     waiting: Vec<DeferredReply>,
+    /// The file of the copy.
+    target: Weak<dyn CopyTarget>,
 }
 
 enum CopyStage {
@@ -98,6 +102,7 @@ impl RunningCopy {
                 stage: CopyStage::Idle,
                 owner: Owner::SERVER,
                 waiting: Vec::new(),
+                target: Weak::<OpenFileState>::new(),
             }),
             moved: AtomicU64::new(0),
             started: AtomicU64::new(0),
@@ -136,6 +141,7 @@ impl RunningCopy {
                 };
                 let client = ClientHost::from(self.caller.identity.address);
                 state.owner = reply.owner();
+                state.target = Arc::downgrade(target);
                 match self.third.jobs().enter(self.clone(), client) {
                     EnqueueOutcome::Full => return Started::Done(job::overloaded()),
                     EnqueueOutcome::Waits(number) => state.stage = CopyStage::Queued(number, held),
@@ -348,7 +354,7 @@ impl RunningCopy {
 
     fn stop(&self, kind: ErrorKind, text: String) {
         let mut state = self.state();
-        let mut leaves = None;
+        let (mut leaves, mut stopped) = (None, None);
         state.stage = match std::mem::replace(&mut state.stage, CopyStage::Idle) {
             CopyStage::Idle | CopyStage::Armed => CopyStage::Over(Err((kind, text.clone()))),
             CopyStage::Queued(number, held) => {
@@ -359,12 +365,17 @@ impl RunningCopy {
                 if let Some(running) = running {
                     running.cancel();
                 }
+                stopped = state.target.upgrade();
                 CopyStage::Stopping(number, kind, text.clone())
             }
             other => other,
         };
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
+        if let Some(target) = stopped {
+            // Otherwise the copy would keep its place until the last write is answered.
+            target.give_up();
+        }
         for reply in waiting {
             reply.send(Answer::error(kind, text.clone()));
         }

@@ -186,7 +186,8 @@ impl CopyingFiles {
         let asks_persist = open.request.posc || open.target.cgi.text("ofs.posc") == Some("1");
         let copy = RunningCopy::new(third, pull, access, &open.caller, asks_persist);
         let (target, request) = open.plain();
-        let request = OpenRequest { read: true, write: true, posc: false, ..request };
+        // If this server, or the one behind, ends meanwhile, the latter removes the file.
+        let request = OpenRequest { read: true, write: true, posc: true, ..request };
         let (behind, at, duty, owner) = (self.behind.clone(), target.clone(), reply.defer(), reply.clone());
         // A client that leaves during the open does not end it: only who gets the file can remove it.
         let who = Arc::new(open.caller.detached());

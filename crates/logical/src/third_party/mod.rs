@@ -9,8 +9,8 @@
 //! A destination always persists only on successful close, even if the client did not request that
 //! (decision 014). It closes successfully only after the whole file was received and verified. So a
 //! failure, a cancellation or a crash at any moment never leaves a file that looks complete. A file
-//! behind this server (`copying_files`) is removed by requests instead, so a part of it stays if this
-//! server crashes, or if the server behind fails or refuses.
+//! behind this server (`copying_files`) persists on close there, and is removed by requests when the copy
+//! fails. If the server behind cannot do the former, a part stays if this server crashes or that one fails.
 //!
 //! | file | content |
 //! |---|---|

@@ -30,6 +30,10 @@ pub(crate) trait CopyTarget: Send + Sync {
 
     /// Returns the descriptor of a file on a disk of this server.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Ends the requests of the copy that are in progress, and refuses more, because the file will be discarded.
+    /// Those for a disk are not ended.
+    fn give_up(&self) {}
 }
 
 /// The file of a copy in progress, which is released only after this is dropped.
