@@ -95,6 +95,28 @@ impl HttpAddress {
         Ok(Self { server: HttpServer::of(url), target })
     }
 
+    /// Parses the URL of a file as another server or its client writes it: the path and the query are
+    /// percent-encoded already. `davs`, `s3` and `s3s` stand for `https`, and `dav` for `http`.
+    ///
+    /// # Errors
+    /// It is no such URL, or it names a user.
+    pub(super) fn parse(text: &str) -> Result<Self, Cause> {
+        let bad = |why: &str| Cause::BadArgument(format!("the URL {why}"));
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| bad("has no ://"))?;
+        let scheme = match scheme.to_ascii_lowercase().as_str() {
+            "http" | "dav" => "http",
+            "https" | "davs" | "s3" | "s3s" => "https",
+            _ => return Err(bad("is not one of http or https")),
+        };
+        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(bad("has characters that must be escaped"));
+        }
+        let rest = rest.split('#').next().unwrap_or_default();
+        let (server, rest) = split_server(scheme, rest).ok_or_else(|| bad("names no server"))?;
+        let target = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
+        Self::in_server(&server, &without_dots(&target))
+    }
+
     pub(super) fn target(&self) -> &str {
         &self.target
     }
@@ -249,6 +271,36 @@ mod tests {
         assert_eq!(found.to_string(), "http://h:80/a%20b/%C3%BC%25");
         assert!(has_query(&Url::parse("http://h/a?x=1").unwrap()));
         assert!(!has_query(&Url::parse("http://h/a?authz=t&pss.hops=1").unwrap()));
+    }
+
+    #[test]
+    fn urls_of_clients_are_sent_as_they_are() {
+        for (url, expected) in [
+            ("http://H:1094//a%20b?authz=Bearer%20t&x#f", "http://h:1094//a%20b?authz=Bearer%20t&x"),
+            ("DAV://h/a", "http://h:80/a"),
+            ("davs://h/a", "https://h:443/a"),
+            ("s3s://h", "https://h:443/"),
+            ("https://[::1]:8443?x", "https://[::1]:8443/?x"),
+            ("http://h/a/../b", "http://h:80/b"),
+        ] {
+            let found = HttpAddress::parse(url).unwrap();
+            let scheme = found.server.scheme().name();
+            assert_eq!(format!("{scheme}://{}{}", found.server.authority(), found.target()), expected);
+            assert!(!found.to_string().contains("Bearer"));
+        }
+        for url in [
+            "",
+            "h/a",
+            "root://h//a",
+            "file:///a",
+            "http:///a",
+            "http://u:p@h/a",
+            "http://h/a b",
+            "http://h:x/a",
+            "http://h/\u{e9}",
+        ] {
+            assert!(HttpAddress::parse(url).is_err(), "{url}");
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::pacing::PacedRequest;
 use crate::url::Url;
 
 /// Maximum number of redirects, if the settings allow more.
-const REDIRECTS_MAX: u64 = 10;
+pub(super) const REDIRECTS_MAX: u64 = 10;
 /// Maximum number of pauses that a server asks for.
 const PAUSES_MAX: usize = 16;
 /// Minimum pause, because a server may ask for none.
@@ -34,7 +34,7 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 const DISCARDED_BYTES_MAX: usize = 64 * 1024;
 const DISCARD_TIME: Duration = Duration::from_secs(2);
 /// The name of this program in requests.
-const AGENT: &str = concat!("scalla/", env!("CARGO_PKG_VERSION"));
+pub(super) const AGENT: &str = concat!("scalla/", env!("CARGO_PKG_VERSION"));
 
 /// A request, which can be made again.
 pub(super) struct HttpRequest {
@@ -323,7 +323,7 @@ impl<'a> HttpExchange<'a> {
 }
 
 /// Returns where a reply redirects to, if it does.
-fn redirect_of(status: StatusCode, headers: &HeaderMap) -> Option<Result<&str, Cause>> {
+pub(super) fn redirect_of(status: StatusCode, headers: &HeaderMap) -> Option<Result<&str, Cause>> {
     if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
         return None;
     }
@@ -352,7 +352,7 @@ fn io_error(error: &hyper::Error) -> Option<&std::io::Error> {
 }
 
 /// Returns the cause of a failed exchange.
-fn cause_of(error: &hyper::Error) -> Cause {
+pub(super) fn cause_of(error: &hyper::Error) -> Cause {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(inner) = source {

@@ -16,6 +16,7 @@
 //! | `object_store` | [`ObjectStore`]: a bucket with S3, and the keys for it |
 //! | `object_files` | status and listings of an object store |
 //! | `object_listing` | pages of these listings |
+//! | `transfer` | [`HttpTransfer`]: a whole file from or to a server, for third-party copies |
 //!
 //! Limits: 64 KiB and 128 headers of a reply, 10 redirects, 64 unused connections to each server. A body is read
 //! into the place that the caller has given, and never beyond what was asked for.
@@ -36,6 +37,7 @@ mod object_store;
 mod pool;
 mod refusal;
 mod stream;
+mod transfer;
 
 pub use file::HttpFile;
 pub use files::HttpFiles;
@@ -44,3 +46,4 @@ pub use multistatus::check_multistatus;
 pub use object_listing::check_object_listing;
 pub use object_store::ObjectStore;
 pub(crate) use pool::HttpPool;
+pub use transfer::{DownloadedFile, HttpTransfer, TransferFailure, UploadSource};

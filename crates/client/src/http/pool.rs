@@ -31,9 +31,9 @@ const UNUSED_TIME: Duration = Duration::from_secs(50);
 /// Interval at which connections that are unused for too long are closed.
 const SWEEP_PAUSE: Duration = Duration::from_secs(10);
 /// Maximum number of headers of a reply.
-const HEADERS_MAX: usize = 128;
+pub(super) const HEADERS_MAX: usize = 128;
 /// Maximum size of the headers of a reply, and of the data that one receive takes.
-const BUFFER_BYTES_MAX: usize = 64 * 1024;
+pub(super) const BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// Time for which it counts whether a server offers WebDAV. Then it may have been configured anew.
 const DAV_TIME: Duration = Duration::from_secs(300);
 /// Maximum number of servers of which is known whether they offer WebDAV.

@@ -1,0 +1,437 @@
+//! [`HttpTransfer`]: one file, whole, from or to a server, with the headers of the caller.
+//!
+//! It serves third-party copies. The caller has the URL of its client, whose query is sent as it is, and
+//! a limit of time for data that does not arrive. Each transfer has a connection of its own.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use std::{fmt, io};
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::client::conn::http1::{Builder, SendRequest};
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::address::{HttpAddress, HttpServer};
+use super::exchange::{AGENT, REDIRECTS_MAX, cause_of, reason, redirect_of};
+use super::headers::{check_encoding, content_length};
+use super::pool::{BUFFER_BYTES_MAX, HEADERS_MAX};
+use super::stream::HttpStream;
+use crate::abort_on_drop::AbortOnDrop;
+use crate::client::Client;
+use crate::connect::connect_stream;
+use crate::failure::Cause;
+
+/// Time for which an upload waits for `100 Continue`. A server that does not know it sends nothing.
+const CONTINUE_TIME: Duration = Duration::from_secs(1);
+
+/// Maximum size of the text of an error that is read.
+const REFUSAL_BYTES_MAX: usize = 1024;
+/// Maximum time for it.
+const REFUSAL_TIME: Duration = Duration::from_secs(2);
+
+/// Starts to read the file of an upload from its beginning.
+pub type UploadSource = Arc<dyn Fn() -> mpsc::Receiver<io::Result<Bytes>> + Send + Sync>;
+
+/// The failure of a transfer.
+#[derive(Clone, Debug)]
+pub enum TransferFailure {
+    /// There is no reply that could be used.
+    Cause(Cause),
+    /// The server has replied with an error.
+    Status {
+        /// The status.
+        status: StatusCode,
+        /// The beginning of the text of the reply. It is that of a foreign server.
+        text: String,
+    },
+}
+
+impl From<Cause> for TransferFailure {
+    fn from(cause: Cause) -> Self {
+        Self::Cause(cause)
+    }
+}
+
+impl fmt::Display for TransferFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cause(cause) => cause.fmt(f),
+            Self::Status { status, .. } => write!(f, "it answers {}", reason(*status)),
+        }
+    }
+}
+
+/// One file at a server.
+pub struct HttpTransfer {
+    client: Client,
+    address: HttpAddress,
+    headers: HeaderMap,
+    reply_time: Duration,
+    on_connect: Box<dyn Fn(SocketAddr) + Send + Sync>,
+}
+
+impl HttpTransfer {
+    /// Creates the transfer of the file with this URL, by requests with these headers. A reply must begin
+    /// within `reply_time`. `on_connect` gets the address of each server that is connected to.
+    ///
+    /// # Errors
+    /// [`Cause`]: it is not the URL of a file of HTTP.
+    pub fn new(
+        client: &Client,
+        url: &str,
+        headers: HeaderMap,
+        reply_time: Duration,
+        on_connect: impl Fn(SocketAddr) + Send + Sync + 'static,
+    ) -> Result<Self, Cause> {
+        let (client, address) = (client.clone(), HttpAddress::parse(url)?);
+        Ok(Self { client, address, headers, reply_time, on_connect: Box::new(on_connect) })
+    }
+
+    /// Returns the headers of the file.
+    ///
+    /// # Errors
+    /// [`TransferFailure`].
+    pub async fn head(&self, more: HeaderMap) -> Result<HeaderMap, TransferFailure> {
+        let reply = self.send(&Method::HEAD, &more, None).await?;
+        Ok(reply.headers)
+    }
+
+    /// Begins to receive the file.
+    ///
+    /// # Errors
+    /// [`TransferFailure`]: also if the end of the file could not be told from a lost connection.
+    pub async fn get(&self, more: HeaderMap) -> Result<DownloadedFile, TransferFailure> {
+        let reply = self.send(&Method::GET, &more, None).await?;
+        check_encoding(&reply.headers)?;
+        let codings = reply.headers.get_all(header::TRANSFER_ENCODING);
+        let is_chunked = codings.iter().any(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
+        let size = content_length(&reply.headers);
+        if reply.status != StatusCode::OK {
+            let text = format!("it answers {} to a request for the whole file", reason(reply.status));
+            return Err(Cause::BadAnswer(text).into());
+        }
+        if size.is_none() && !is_chunked {
+            let text = "the file has neither a length nor chunks, so its end would not be known";
+            return Err(Cause::BadAnswer(text.to_owned()).into());
+        }
+        Ok(DownloadedFile {
+            size,
+            headers: reply.headers,
+            incoming: reply.incoming,
+            _connection: reply.connection,
+        })
+    }
+
+    /// Sends a file of `length` bytes.
+    ///
+    /// # Errors
+    /// [`TransferFailure`].
+    pub async fn put(
+        &self,
+        more: HeaderMap,
+        length: u64,
+        source: &UploadSource,
+    ) -> Result<(), TransferFailure> {
+        let (sent, source) = (Arc::<AtomicU64>::default(), source.clone());
+        let upload = Upload { length, source, sent: sent.clone() };
+        self.send(&Method::PUT, &more, Some(&upload)).await?;
+        if sent.load(Ordering::Relaxed) < length {
+            let text = "it reports success before it has received the file";
+            return Err(Cause::BadAnswer(text.to_owned()).into());
+        }
+        Ok(())
+    }
+
+    /// Makes a request, and follows redirects.
+    async fn send(
+        &self,
+        method: &Method,
+        more: &HeaderMap,
+        upload: Option<&Upload>,
+    ) -> Result<TransferReply, TransferFailure> {
+        let (mut address, mut visited) = (self.address.clone(), vec![self.address.clone()]);
+        loop {
+            let mut reply = self.send_once(method, more, upload, &address).await?;
+            if let Some(location) = redirect_of(reply.status, &reply.headers) {
+                if upload.is_some() && reply.status == StatusCode::SEE_OTHER {
+                    return Err(Cause::BadRedirect("the result of an upload".to_owned()).into());
+                }
+                let next = address.redirected(location?)?;
+                if visited.contains(&next) {
+                    return Err(Cause::RedirectLoop.into());
+                }
+                if visited.len() as u64 > REDIRECTS_MAX {
+                    return Err(Cause::RedirectLimit(REDIRECTS_MAX).into());
+                }
+                visited.push(next.clone());
+                address = next;
+                continue;
+            }
+            if !reply.status.is_success() {
+                let text = timeout(REFUSAL_TIME, text_of(&mut reply.incoming)).await.unwrap_or_default();
+                return Err(TransferFailure::Status { status: reply.status, text });
+            }
+            return Ok(reply);
+        }
+    }
+
+    /// Makes a request at one address.
+    async fn send_once(
+        &self,
+        method: &Method,
+        more: &HeaderMap,
+        upload: Option<&Upload>,
+        address: &HttpAddress,
+    ) -> Result<TransferReply, Cause> {
+        let until = Instant::now() + self.reply_time;
+        let (mut sender, connection) = self.connect(&address.server, until).await?;
+        let (go, may_begin) = oneshot::channel();
+        let body = match upload {
+            Some(upload) => TransferBody::upload(upload, may_begin),
+            None => TransferBody::Empty,
+        };
+        let mut request = Request::new(body);
+        *request.method_mut() = method.clone();
+        self.fill(&mut request, more, upload, address)?;
+        let go = std::sync::Mutex::new(Some(go));
+        hyper::ext::on_informational(&mut request, move |response| {
+            if response.status() != StatusCode::CONTINUE {
+                return;
+            }
+            let go = go.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+            if let Some(go) = go {
+                // The upload may have begun without it.
+                let _ = go.send(());
+            }
+        });
+        let begun = Instant::now();
+        // The owner of an upload limits its time, because its progress is that of the file.
+        let sent = match upload {
+            Some(_) => sender.send_request(request).await,
+            None => {
+                let late = |_| Cause::TimedOut(begun.elapsed().as_secs());
+                timeout_at(until, sender.send_request(request)).await.map_err(late)?
+            }
+        };
+        let (head, incoming) = sent.map_err(|error| cause_of(&error)).map(Response::into_parts)?;
+        let connection = OwnConnection { _sender: sender, _driver: connection };
+        Ok(TransferReply { status: head.status, headers: head.headers, incoming, connection })
+    }
+
+    /// Sets the target and the headers of a request.
+    fn fill(
+        &self,
+        request: &mut Request<TransferBody>,
+        more: &HeaderMap,
+        upload: Option<&Upload>,
+        address: &HttpAddress,
+    ) -> Result<(), Cause> {
+        let odd = |what: &str| Cause::BadArgument(format!("the {what} cannot be sent to an HTTP server"));
+        *request.uri_mut() = address.target().parse().map_err(|_| odd("path"))?;
+        let headers = request.headers_mut();
+        headers.insert(header::USER_AGENT, HeaderValue::from_static(AGENT));
+        headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
+        for (name, value) in self.headers.iter().chain(more) {
+            headers.append(name.clone(), value.clone());
+        }
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        if address.server != self.address.server {
+            // Another server must not get the credentials for the first one.
+            for name in [header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION] {
+                headers.remove(name);
+            }
+        }
+        let host = HeaderValue::from_str(&address.server.host_header()).map_err(|_| odd("host"))?;
+        headers.insert(header::HOST, host);
+        if let Some(upload) = upload {
+            headers.insert(header::CONTENT_LENGTH, HeaderValue::from(upload.length));
+            if upload.length > 0 {
+                headers.insert(header::EXPECT, HeaderValue::from_static("100-continue"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn connect(
+        &self,
+        server: &HttpServer,
+        until: Instant,
+    ) -> Result<(SendRequest<TransferBody>, AbortOnDrop<()>), Cause> {
+        let (pool, settings) = (self.client.pool(), self.client.settings());
+        let until = until.min(Instant::now() + Duration::from_secs(settings.connection_window.max(1)));
+        let HttpServer { tls, host, port } = server;
+        let (mut stream, peer) = connect_stream(host, *port, settings, pool.filter(), until).await?;
+        (self.on_connect)(peer);
+        if *tls {
+            let handshake = pool.tls().encrypt(&mut stream, host);
+            let silent = || Cause::Unreachable(format!("{peer} took the connection and then said nothing"));
+            timeout_at(until, handshake).await.map_err(|_| silent())??;
+        }
+        let mut builder = Builder::new();
+        builder.max_headers(HEADERS_MAX).max_buf_size(BUFFER_BYTES_MAX).title_case_headers(true);
+        let made = builder.handshake(TokioIo::new(HttpStream(stream))).await;
+        let (sender, connection) = made.map_err(|error| Cause::Lost(error.to_string()))?;
+        // The request learns of the error.
+        let driver = AbortOnDrop::spawn(async move { drop(connection.await) });
+        Ok((sender, driver))
+    }
+}
+
+/// Returns the beginning of the text of a reply.
+async fn text_of(incoming: &mut Incoming) -> String {
+    let mut bytes = Vec::new();
+    while let Some(Ok(frame)) = incoming.frame().await {
+        bytes.extend_from_slice(frame.data_ref().map(Bytes::as_ref).unwrap_or_default());
+        if bytes.len() >= REFUSAL_BYTES_MAX {
+            break;
+        }
+    }
+    bytes.truncate(REFUSAL_BYTES_MAX);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The connection of a transfer. It ends on drop.
+struct OwnConnection {
+    _sender: SendRequest<TransferBody>,
+    _driver: AbortOnDrop<()>,
+}
+
+struct TransferReply {
+    status: StatusCode,
+    headers: HeaderMap,
+    incoming: Incoming,
+    connection: OwnConnection,
+}
+
+/// A file that is received.
+pub struct DownloadedFile {
+    size: Option<u64>,
+    headers: HeaderMap,
+    incoming: Incoming,
+    _connection: OwnConnection,
+}
+
+impl DownloadedFile {
+    /// Returns its size, if the server has announced it. Then a body without an error has this size.
+    #[must_use]
+    pub const fn size(&self) -> Option<u64> {
+        self.size
+    }
+
+    /// Returns the headers of the reply.
+    #[must_use]
+    pub const fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
+    /// Returns the next data; `None` at the end. A call that is dropped before its end loses nothing.
+    ///
+    /// # Errors
+    /// [`Cause`].
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Cause> {
+        loop {
+            let Some(frame) = self.incoming.frame().await else { return Ok(None) };
+            match frame.map_err(|error| cause_of(&error))?.into_data() {
+                Ok(data) if !data.is_empty() => return Ok(Some(data)),
+                // Trailers do not count.
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+}
+
+/// A file to be sent, which each request sends from its beginning.
+struct Upload {
+    length: u64,
+    source: UploadSource,
+    /// Number of bytes that the last request has sent.
+    sent: Arc<AtomicU64>,
+}
+
+/// The body of a request.
+enum TransferBody {
+    Empty,
+    /// A file whose reading has not begun. The server may refuse or redirect the request before.
+    Waiting {
+        may_begin: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
+        source: UploadSource,
+        left: u64,
+        sent: Arc<AtomicU64>,
+    },
+    Sending {
+        parts: mpsc::Receiver<io::Result<Bytes>>,
+        left: u64,
+        sent: Arc<AtomicU64>,
+    },
+}
+
+impl TransferBody {
+    fn upload(upload: &Upload, may_begin: oneshot::Receiver<()>) -> Self {
+        let Upload { length, source, sent } = upload;
+        sent.store(0, Ordering::Relaxed);
+        if *length == 0 {
+            return Self::Empty;
+        }
+        let may_begin = Box::pin(async move {
+            // Without `100 Continue`, the upload begins after this time.
+            let _ = timeout(CONTINUE_TIME, may_begin).await;
+        });
+        Self::Waiting { may_begin, source: source.clone(), left: *length, sent: sent.clone() }
+    }
+}
+
+impl Body for TransferBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if let Self::Waiting { may_begin, source, left, sent } = &mut *self {
+            ready!(may_begin.as_mut().poll(context));
+            *self = Self::Sending { parts: source(), left: *left, sent: sent.clone() };
+        }
+        let Self::Sending { parts, left, sent } = &mut *self else { return Poll::Ready(None) };
+        if *left == 0 {
+            return Poll::Ready(None);
+        }
+        let wrong = |what: &str| Poll::Ready(Some(Err(io::Error::other(what.to_owned()))));
+        match ready!(parts.poll_recv(context)) {
+            Some(Ok(data)) => {
+                let length = u64::try_from(data.len()).unwrap_or(u64::MAX);
+                let Some(rest) = left.checked_sub(length) else { return wrong("the file has become longer") };
+                *left = rest;
+                sent.fetch_add(length, Ordering::Relaxed);
+                Poll::Ready(Some(Ok(Frame::data(data))))
+            }
+            Some(Err(error)) => Poll::Ready(Some(Err(error))),
+            None => wrong("the file has become shorter"),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Waiting { left, .. } | Self::Sending { left, .. } => *left == 0,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Waiting { left, .. } | Self::Sending { left, .. } => SizeHint::with_exact(*left),
+        }
+    }
+}
