@@ -659,7 +659,7 @@ def test_what_is_not_in_force_stops_the_start():
     for line in ("http.secretkey 0123456789abcdef0123456789abcdef", "http.gridmap required /etc/map", "http.secxtractor required libXrdVoms.so"):
         said = peers.refused_start(OurWebServer(f"{line}\n"))
         assert line.split()[0] in said, said
-    with OurWebServer("http.exthandler xrdtpc libXrdHttpTPC.so\nhttp.cert /x\nhttp.gridmap /etc/map\n") as server:
+    with OurWebServer("http.exthandler xrdmacaroons libXrdMacaroons.so\nhttp.cert /x\nhttp.gridmap /etc/map\n") as server:
         assert "http.exthandler" in server.output() and "http.cert" in server.output()
     # Without xrd.protocol, nobody is served by HTTP.
     with peers.Ours(settings="") as server:

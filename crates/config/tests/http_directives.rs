@@ -58,10 +58,42 @@ fn what_restricts_http_and_is_not_in_force_stops_the_start() {
         assert!(!report.is_ok(), "{report}");
         assert!(report.problems().iter().any(|problem| problem.kind == ProblemKind::Unprotected), "{report}");
     }
-    for text in
-        ["http.gridmap /m", "http.secxtractor libXrdVoms.so", "http.exthandler xrdtpc libXrdHttpTPC.so"]
-    {
+    for text in [
+        "http.gridmap /m",
+        "http.secxtractor libXrdVoms.so",
+        "http.exthandler x libXrdMacaroons.so",
+        "tpc.trace all",
+    ] {
         assert_eq!(kinds(&format!("xrd.protocol http *\n{text}")), [ProblemKind::NotYet], "{text}");
+    }
+}
+
+#[test]
+fn copies_over_http_need_their_handler() {
+    assert!(!*loaded("xrd.protocol http *\n").effective.http.copies);
+    let text = "xrd.protocol http *\nhttp.exthandler xrdtpc +notls /usr/lib64/libXrdHttpTPC-5.so\ntpc.allow local\n\
+                tpc.deny private\ntpc.timeout 30s 2m\nhttp.cadir /c\nhttp.cafile /f\n";
+    let Loaded { effective, report } = loaded(text);
+    assert!(report.problems().is_empty(), "{report}");
+    let http = &effective.http;
+    assert!(*http.copies);
+    assert_eq!((http.copy_networks.local, http.copy_networks.private), (Some(true), Some(false)));
+    assert_eq!((http.copy_times.stall.as_secs(), http.copy_times.first.as_secs()), (30, 120));
+    let shown: Vec<String> = show(&effective)
+        .iter()
+        .filter_map(|line| Some(format!("{} {}", line.directive, line.value.as_ref()?)))
+        .collect();
+    let again = loaded(&shown.join("\n")).effective.http;
+    assert_eq!(*again.copy_networks, *http.copy_networks);
+    assert_eq!((*again.copies, *again.copy_times), (true, *http.copy_times));
+    assert_eq!(*again.authority_directory, *http.authority_directory);
+    assert_eq!(again.authority_file.as_deref().and_then(|path| path.to_str()), Some("/f"));
+    let alone = loaded("xrd.protocol http *\ntpc.timeout 10\n").effective.http;
+    assert_eq!((alone.copy_times.stall.as_secs(), alone.copy_times.first.as_secs()), (10, 20));
+    for text in
+        ["tpc.allow public", "tpc.deny", "tpc.timeout 0", "tpc.timeout x", "http.exthandler libXrdHttpTPC.so"]
+    {
+        assert_eq!(kinds(text).len(), 1, "{text}");
     }
 }
 

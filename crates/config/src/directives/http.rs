@@ -7,6 +7,7 @@ use super::arguments::Arguments;
 use super::definition::{Directive, Section};
 use super::draft::Draft;
 use super::fault::DirectiveFault;
+use super::http_copies;
 use super::missing;
 use super::shared::{RESTRICTS, STOPS_UNPROTECTED, apply_not_yet};
 use super::standing::{Standing, UsageFrequency};
@@ -21,7 +22,7 @@ use crate::values::{self, between};
 pub(super) const SECTION: Section = Section {
     title: "HTTP: http., tpc., cors.",
     about: "HTTP is served if `xrd.protocol http` asks for it, see `docs/http.md`. Clients are not asked for \
-            certificates, and third-party copies are not in force yet. Directives that restrict access by HTTP and \
+            certificates. Directives that restrict access by HTTP and \
             are not in force stop the start.",
     directives: &[
         Directive::not_yet(&["http.cert"], UsageFrequency::Most, "path")
@@ -32,13 +33,15 @@ pub(super) const SECTION: Section = Section {
             .default("xrd.tls")
             .help("Key of the certificate.")
             .example("/etc/grid-security/hostkey.pem"),
-        Directive::not_yet(&["http.cadir"], UsageFrequency::Most, "path")
+        Directive::new(&["http.cadir"], UsageFrequency::Most, "path", http_copies::authority_directory)
             .default("xrd.tlsca")
-            .help("Directory of certificate authorities.")
+            .help("Directory of the authorities of remote servers of third-party copies over HTTP. Clients are not \
+                   asked for certificates.")
             .example("/etc/grid-security/certificates"),
-        Directive::not_yet(&["http.cafile"], UsageFrequency::Most, "path")
+        Directive::new(&["http.cafile"], UsageFrequency::Most, "path", http_copies::authority_file)
             .default("xrd.tlsca")
-            .help("File of certificate authorities.")
+            .help("File of the authorities of remote servers of third-party copies over HTTP. Clients are not asked \
+                   for certificates.")
             .example("/etc/pki/tls/cert.pem"),
         Directive::not_yet(&["http.cipherfilter"], UsageFrequency::Most, "list")
             .default("library default")
@@ -68,9 +71,16 @@ pub(super) const SECTION: Section = Section {
             .default("none")
             .help("Plug-in for VOMS attributes.")
             .example("libXrdVoms.so"),
-        Directive::not_yet(&["http.exthandler"], UsageFrequency::Most, "name [+notls] library [parameters]")
+        Directive::new(
+            &["http.exthandler"],
+            UsageFrequency::Most,
+            "name [+notls] library [parameters]",
+            http_copies::handler,
+        )
             .default("none")
-            .help("Additional handlers: third-party copy, and the issue of macaroons (`scalla auth macaroon` makes them).")
+            .help("Additional handlers. With `libXrdHttpTPC.so`, clients can order third-party copies (COPY); see \
+                   `docs/http.md`. Others are not in force yet, such as the issue of macaroons (`scalla auth \
+                   macaroon` makes them).")
             .example("xrdtpc libXrdHttpTPC.so"),
         Directive::new(
             &["http.header2cgi"],
@@ -152,17 +162,19 @@ pub(super) const SECTION: Section = Section {
             .default("off")
             .help("Log level of HTTP.")
             .example("debug"),
-        Directive::not_yet(&["tpc.allow"], UsageFrequency::Common, "{local|private}")
-            .default("private")
-            .help("Addresses that third-party copies may use.")
+        Directive::new(&["tpc.allow"], UsageFrequency::Common, "{local|private}", http_copies::allow)
+            .default("as `scalla.tpcsource`")
+            .help("Third-party copies over HTTP may use addresses of this host (`local`: loopback and link-local) or \
+                   of private networks, unless `scalla.tpcsource` excludes them.")
             .example("local"),
-        Directive::not_yet(&["tpc.deny"], UsageFrequency::Common, "{local|private}")
-            .default("local")
-            .help("Addresses that third-party copies must not use.")
+        Directive::new(&["tpc.deny"], UsageFrequency::Common, "{local|private}", http_copies::deny)
+            .default("as `scalla.tpcsource`")
+            .help("Third-party copies over HTTP must not use these addresses.")
             .example("private"),
-        Directive::not_yet(&["tpc.timeout"], UsageFrequency::Common, "time [first]")
+        Directive::new(&["tpc.timeout"], UsageFrequency::Common, "time [first]", http_copies::timeout)
             .default("60s, twice for the first")
-            .help("Stall timeout of a third-party copy.")
+            .help("Maximum time without progress of a third-party copy over HTTP. `first` counts until the first \
+                   byte, and for the reply to an upload that is complete.")
             .example("30"),
         Directive::not_yet(&["tpc.fixed_route"], UsageFrequency::Rare, "{yes|no}")
             .default("no")

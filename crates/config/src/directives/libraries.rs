@@ -90,7 +90,7 @@ const KNOWN: &[KnownLibrary] = &[
     known("libXrdFileCache", LibraryEffect::Needed, "the disk cache"),
     known("libXrdHttp", LibraryEffect::BuiltIn, "HTTP"),
     known("libXrdHttpCors", LibraryEffect::BuiltIn, "replies for pages of other sites"),
-    known("libXrdHttpTPC", LibraryEffect::NotYet(missing::HTTP_COPY), "HTTP third-party copy"),
+    known("libXrdHttpTPC", LibraryEffect::BuiltIn, "HTTP third-party copy"),
     known("libXrdMacaroons", LibraryEffect::Guards, "authorization by macaroons"),
     known("libXrdMultiuser", LibraryEffect::ActsForUsers, "acting as the user"),
     known("libXrdN2No2p", LibraryEffect::Needed, "names made from object ids"),

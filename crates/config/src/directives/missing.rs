@@ -19,8 +19,9 @@ const HTTPS: MissingPart =
     missing("parts of HTTP", "HTTPS has the certificate of xrd.tls, and is refused without one");
 pub(super) const HTTP_PORT: MissingPart =
     missing("second ports", "clients of HTTP are refused; name the port of xrd.port to serve them");
-pub(super) const HTTP_COPY: MissingPart = missing("HTTP third-party copy", "requests COPY are refused");
-const HTTP_HANDLERS: MissingPart = missing("parts of HTTP", "requests COPY and POST are refused");
+pub(super) const HTTP_COPY: MissingPart =
+    missing("HTTP third-party copy", "third-party copies are served as without it");
+const HTTP_HANDLERS: MissingPart = missing("parts of HTTP", "requests POST are refused");
 pub(super) const PREPARE: MissingPart =
     missing("mass storage", "requests to stage files succeed only for files that are on disk");
 pub(super) const REDIRECTION: MissingPart =

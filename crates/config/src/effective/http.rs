@@ -1,6 +1,7 @@
 //! Values for the crate `http`.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::address_range::AddressRange;
@@ -8,6 +9,10 @@ use crate::setting::{Origin, Setting};
 
 /// Default of `http.maxdelay`.
 const DELAY_MAX: Duration = Duration::from_secs(30);
+
+/// Default of `tpc.timeout`.
+const COPY_TIMES: HttpCopyTimes =
+    HttpCopyTimes { stall: Duration::from_secs(60), first: Duration::from_secs(120) };
 
 /// The port on which `xrd.protocol` asks for HTTP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,6 +80,24 @@ pub struct ServerPages {
     pub metrics: MetricsReaders,
 }
 
+/// `tpc.allow` and `tpc.deny`: the addresses of remote servers of copies; `None` without a directive.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct HttpCopyNetworks {
+    /// Loopback and link-local addresses.
+    pub local: Option<bool>,
+    /// Private networks.
+    pub private: Option<bool>,
+}
+
+/// `tpc.timeout`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HttpCopyTimes {
+    /// Maximum time without progress.
+    pub stall: Duration,
+    /// Maximum time until the first byte.
+    pub first: Duration,
+}
+
 /// The values of HTTP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HttpConfig {
@@ -98,6 +121,16 @@ pub struct HttpConfig {
     pub delay_max: Setting<Duration>,
     /// `scalla.http`: the pages about the server itself.
     pub pages: Setting<ServerPages>,
+    /// `http.exthandler … libXrdHttpTPC.so`: clients can order third-party copies.
+    pub copies: Setting<bool>,
+    /// `tpc.allow` and `tpc.deny`.
+    pub copy_networks: Setting<HttpCopyNetworks>,
+    /// `tpc.timeout`.
+    pub copy_times: Setting<HttpCopyTimes>,
+    /// `http.cadir`: authorities of remote servers.
+    pub authority_directory: Setting<Option<PathBuf>>,
+    /// `http.cafile`: authorities of remote servers.
+    pub authority_file: Setting<Option<PathBuf>>,
     /// Directives that restrict access by HTTP and are not in force.
     pub missing_guards: Vec<Setting<String>>,
 }
@@ -116,6 +149,11 @@ impl Default for HttpConfig {
             cors_origins: Vec::new(),
             delay_max: Setting::new(DELAY_MAX, Origin::Default),
             pages: Setting::default(),
+            copies: off(),
+            copy_networks: Setting::new(HttpCopyNetworks::default(), Origin::Default),
+            copy_times: Setting::new(COPY_TIMES, Origin::Default),
+            authority_directory: Setting::new(None, Origin::Default),
+            authority_file: Setting::new(None, Origin::Default),
             missing_guards: Vec::new(),
         }
     }

@@ -52,7 +52,9 @@ pub use grid::{
     GridExport, GridForwarding, GridLimited, GridMapping, GridVoNames, GridVoUser, GsiOptions,
     RevocationCheck, VomsGroups, VomsOptions,
 };
-pub use http::{HeaderRule, HttpConfig, HttpPort, MetricsReaders, ServerPages, StaticHeaderRule};
+pub use http::{
+    HeaderRule, HttpConfig, HttpCopyNetworks, HttpCopyTimes, HttpPort, MetricsReaders, ServerPages, StaticHeaderRule,
+};
 pub(crate) use logical::XATTR_PREFIX_BYTES;
 pub use logical::{
     CheckpointConfig, CheckpointFailure, CheckpointMode, CreationModes, LogicalConfig, ModeRange,

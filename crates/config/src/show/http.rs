@@ -1,7 +1,8 @@
 //! The values of HTTP as text.
 
 use super::lines::{EffectiveLines, Reload, time};
-use crate::effective::{Effective, HttpPort, MetricsReaders, ServerPages};
+use crate::effective::{Effective, HttpCopyNetworks, HttpPort, MetricsReaders, ServerPages};
+use std::path::PathBuf;
 
 /// Shows the values. A port on which HTTP is not served is none.
 pub(super) fn show(effective: &Effective, lines: &mut EffectiveLines) {
@@ -39,6 +40,22 @@ pub(super) fn show(effective: &Effective, lines: &mut EffectiveLines) {
         lines.restart("cors.origin", origin, Clone::clone);
     }
     lines.restart("http.maxdelay", &values.delay_max, time);
+    if *values.copies {
+        lines.restart("http.exthandler", &values.copies, |_| "xrdtpc libXrdHttpTPC.so".to_owned());
+    }
+    let HttpCopyNetworks { local, private } = *values.copy_networks;
+    for (allows, network) in [(local, "local"), (private, "private")] {
+        let name = if allows == Some(true) { "tpc.allow" } else { "tpc.deny" };
+        if allows.is_some() {
+            lines.restart(name, &values.copy_networks, |_| network.to_owned());
+        }
+    }
+    lines.restart("tpc.timeout", &values.copy_times, |times| {
+        format!("{} {}", time(&times.stall), time(&times.first))
+    });
+    let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+    lines.add(Reload::Restart, "http.cadir", &values.authority_directory, path);
+    lines.add(Reload::Restart, "http.cafile", &values.authority_file, path);
     lines.restart("scalla.http", &values.pages, pages);
 }
 
