@@ -1,5 +1,6 @@
 //! The configuration of the front end, and the traits that the server implements for it.
 
+use crate::copy::Copies;
 use auth::{Entity, Secret};
 use base::DescriptorBudget;
 use monitor::MetricsFormat;
@@ -128,6 +129,8 @@ pub struct Config {
     pub listings: ListingPolicy,
     /// Files can be written. A server that cannot remove unfinished files must not accept any.
     pub accepts_uploads: bool,
+    /// Third-party copies; `None` if they are not allowed.
+    pub copies: Option<Copies>,
     /// The types of checksums that the server computes, the default first.
     pub checksums: Vec<String>,
     /// `/healthz` and `/readyz`; `None` if their names are ordinary paths.

@@ -2,6 +2,7 @@
 
 use crate::config::{Config, StaticHeader};
 use crate::connection::{self, HttpPermit};
+use crate::copy::HttpCopySlots;
 use crate::counters::HttpCounters;
 use crate::host_shares::{HostShares, SharedPart};
 use crate::memory::HttpMemory;
@@ -56,6 +57,7 @@ pub(crate) struct HttpFrontEnd {
     pub(crate) counters: Arc<HttpCounters>,
     /// Requests for metrics, see [`METRICS_REQUESTS_MAX`].
     pub(crate) metrics: Semaphore,
+    pub(crate) copy_slots: HttpCopySlots,
     refused: Mutex<RefusedConnections>,
     /// Connections, and requests whose connections have ended before.
     connections: AtomicUsize,
@@ -159,6 +161,7 @@ impl HttpDoor {
             shares,
             counters: Arc::default(),
             metrics: Semaphore::new(METRICS_REQUESTS_MAX),
+            copy_slots: HttpCopySlots::new(),
             refused: Mutex::default(),
             files,
             static_headers,

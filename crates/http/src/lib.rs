@@ -34,6 +34,7 @@
 //! | `upload` | PUT |
 //! | `expected` | checksums that come with a PUT |
 //! | `names` | DELETE, MKCOL, MOVE, OPTIONS |
+//! | `copy` | COPY: third-party copies |
 //! | `listing` | PROPFIND, and pages of directories |
 //! | `memory` | the memory of connections and requests |
 //! | `metrics_page` | `/metrics` |
@@ -49,6 +50,7 @@ mod call;
 mod conditions;
 mod config;
 mod connection;
+mod copy;
 mod cors;
 mod counters;
 mod digests;
@@ -78,12 +80,17 @@ pub use config::{
     Config, HeaderToCgi, HttpIdentity, HttpLogin, HttpPeer, HttpRefusal, ListingPolicy, MadeMetrics,
     MetricsPage, StaticHeader, StatusPages,
 };
+pub use copy::{
+    Copies, RemoteDownload, RemoteFailure, RemoteFuture, RemoteParts, RemotePeer, RemoteRequest,
+    RemoteServers, UploadSource,
+};
 pub use counters::{COUNTED_CLASSES, COUNTED_METHODS, HttpCounters, HttpFigures, HttpRequestCounts};
 pub use door::HttpDoor;
 pub use limits::*;
 
 /// Parsers of what clients send, for the fuzzer.
 pub mod parsers {
+    pub use crate::copy::request::{CopyDirection, CopyRequest, parse as parse_copy};
     pub use crate::ranges::{RangeOutcome, parse as parse_range};
     pub use crate::target::{NewName, parse_destination, parse_target};
 }

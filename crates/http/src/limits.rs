@@ -14,6 +14,14 @@ pub const HOST_CONNECTIONS_MIN: usize = 16;
 /// Maximum number of TLS handshakes of one host at the same time.
 pub const HANDSHAKES_PER_HOST_MAX: usize = 256;
 
+/// Maximum number of third-party copies at the same time. Further ones wait.
+pub const COPIES_MAX: usize = 256;
+
+/// Maximum number of them that one host has ordered.
+pub const COPIES_PER_HOST_MAX: usize = 64;
+
+const _: () = assert!(COPIES_PER_HOST_MAX < COPIES_MAX && COPIES_MAX < CONNECTIONS_MAX);
+
 /// HTTP uses one part in this many of the descriptors for connections and files.
 pub const DESCRIPTORS_SHARE: usize = 2;
 

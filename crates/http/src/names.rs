@@ -22,13 +22,16 @@ const METHODS_WITHOUT_PUT: &str = "HEAD,GET,PROPFIND,DELETE,OPTIONS,MKCOL,MOVE";
 const DIRECTORY_MODE: u32 = 0o775;
 
 /// Replies to OPTIONS.
-pub(crate) fn options(accepts_uploads: bool) -> RequestReply {
+pub(crate) fn options(accepts_uploads: bool, copies: bool) -> RequestReply {
     let mut replied = reply::empty(StatusCode::OK);
     let headers = replied.headers_mut();
     headers.append(DAV, HeaderValue::from_static("1"));
     headers.append(DAV, HeaderValue::from_static("<http://apache.org/dav/propset/fs/1>"));
     let methods = if accepts_uploads { METHODS } else { METHODS_WITHOUT_PUT };
     headers.insert(ALLOW, HeaderValue::from_static(methods));
+    if copies {
+        reply::set(&mut replied, ALLOW, &format!("{methods},COPY"));
+    }
     replied
 }
 

@@ -104,7 +104,7 @@ impl ServedConnection {
         self.permit.shared()
     }
 
-    fn address(&self) -> IpAddr {
+    pub(crate) fn address(&self) -> IpAddr {
         self.peer.address.ip()
     }
 
@@ -327,7 +327,7 @@ async fn respond(
         return Err(CallFailure::Later(MEMORY_RETRY_SECONDS).into());
     }
     if head.method == Method::OPTIONS {
-        return Ok(names::options(config.accepts_uploads));
+        return Ok(names::options(config.accepts_uploads, config.copies.is_some()));
     }
     let path = head.uri.path().as_bytes();
     let mut target = crate::target::parse_target(path, head.uri.query().map(str::as_bytes))?;
@@ -343,6 +343,7 @@ async fn respond(
         "DELETE" => names::delete(&context).await,
         "MKCOL" => names::make_collection(&context, body).await,
         "MOVE" => names::rename(&context).await,
+        "COPY" => crate::copy::reply(&context).await,
         "PROPFIND" => listing::properties(&context, body).await,
         "PATCH" => Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, "Request not supported yet.")),
         _ => Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, "Request not supported.")),

@@ -5,6 +5,7 @@
 
 use crate::error::StartError;
 use crate::summary::metrics::{MetricsPlace, MetricsThreads};
+use crate::third_party;
 use auth::address_text;
 use auth::ztn::{ZTN, credentials};
 use auth::{Entity, HostName, LoginPeer, Secret, ServerProtocol, ServerStep};
@@ -128,6 +129,7 @@ fn configuration(
         listings,
         // An unfinished file must be removed. The connections to origins are shared, so it would stay there.
         accepts_uploads: !*effective.proxy.enabled && effective.logical.persist.mode != PersistMode::Off,
+        copies: third_party::http_copies(effective),
         checksums: effective.protocol.checksums.offered.iter().map(|kind| kind.name().to_owned()).collect(),
         status,
         metrics,

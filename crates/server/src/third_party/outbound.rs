@@ -15,7 +15,7 @@
 use crate::host_lookups::HostLookups;
 use base::AddressClass;
 use client::Resolver;
-use config::{CopySource, CopySources};
+use config::{CopySource, CopySources, HttpCopyNetworks};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -26,6 +26,8 @@ pub(crate) struct Outbound {
     directive: &'static str,
     rules: CopySources,
     own_name: OwnName,
+    /// Special networks that other directives name.
+    networks: HttpCopyNetworks,
     look_ups: HostLookups,
 }
 
@@ -46,12 +48,23 @@ impl Outbound {
     /// Creates the policy of a server on the host with this name.
     pub(crate) fn new(rules: CopySources, own_name: &str) -> Self {
         let (own_name, look_ups) = (OwnName(own_name.into()), HostLookups::default());
-        Self { directive: "scalla.tpcsource", rules, own_name, look_ups }
+        Self {
+            directive: "scalla.tpcsource",
+            rules,
+            own_name,
+            networks: HttpCopyNetworks::default(),
+            look_ups,
+        }
     }
 
     /// Returns the policy with rules of another directive.
     pub(crate) fn of_directive(self, directive: &'static str) -> Self {
         Self { directive, ..self }
+    }
+
+    /// Returns the policy with the networks of `tpc.allow` and `tpc.deny`.
+    pub(crate) fn with_networks(self, networks: HttpCopyNetworks) -> Self {
+        Self { networks, ..self }
     }
 
     /// Returns the policy for one client, with the current interfaces of this host.
@@ -132,6 +145,14 @@ impl ClientOutbound {
         if self.policy.rules.deny.iter().any(fits) {
             return refused("is denied as a source");
         }
+        let by_network = match network {
+            AddressClass::Loopback | AddressClass::LinkLocal => self.policy.networks.local,
+            AddressClass::Private(_) => self.policy.networks.private,
+            _ => None,
+        };
+        if by_network == Some(false) {
+            return Err(format!("{text} is in a network that is denied (tpc.deny)"));
+        }
         if self.policy.rules.allow.iter().any(fits) {
             return Ok(());
         }
@@ -140,7 +161,7 @@ impl ClientOutbound {
         }
         match network {
             AddressClass::Public => Ok(()),
-            near if self.near.contains(&near) => Ok(()),
+            near if by_network == Some(true) || self.near.contains(&near) => Ok(()),
             AddressClass::Loopback => refused("is a loopback address"),
             AddressClass::LinkLocal => refused("is a link-local address"),
             _ => refused("is in a private network that this server is not in"),
@@ -241,6 +262,28 @@ mod tests {
         let denied = [CopySource::Host(HostPattern::parse("192.0.2.*").unwrap())];
         assert!(choose(&policy(&[], &denied, &OWN, "198.51.100.1"), "own", "127.0.1.1").is_err());
         assert!(choose(&policy(&[], &[], &["127.0.0.1"], "198.51.100.1"), "own", "127.0.1.1").is_err());
+    }
+
+    #[test]
+    fn networks_of_copies_over_http_add_to_the_rules() {
+        let with = |local, private, allow: &[CopySource]| {
+            let rules = CopySources { allow: allow.to_vec(), deny: Vec::new() };
+            let policy =
+                Outbound::new(rules, "own.example.org").with_networks(HttpCopyNetworks { local, private });
+            let own = vec![address("127.0.0.1"), address("10.0.0.7")];
+            ClientOutbound::new(policy, own, Some(address("10.0.0.9")))
+        };
+        let found = |policy: &ClientOutbound| {
+            ["127.0.0.1", "169.254.1.1", "10.0.0.1", "192.168.0.1", "0.0.0.0"]
+                .map(|to| allows(policy, "s", to))
+        };
+        assert_eq!(found(&with(None, None, &[])), [false, false, true, false, false]);
+        assert_eq!(found(&with(Some(true), Some(true), &[])), [true, true, true, true, false]);
+        assert_eq!(found(&with(Some(false), Some(false), &[])), [false; 5]);
+        // What the lists exclude stays excluded.
+        let lists = with(Some(true), None, &[CopySource::Private]);
+        assert_eq!(found(&lists), [false, false, true, true, false]);
+        assert_eq!(found(&with(None, Some(false), &[CopySource::Private])), [false; 5]);
     }
 
     #[test]

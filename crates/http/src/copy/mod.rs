@@ -1,0 +1,223 @@
+//! COPY: third-party copies over HTTP. The client orders a copy between a file of this server and one
+//! of a remote server, and gets markers about its progress.
+//!
+//! | file | content |
+//! |---|---|
+//! | `request` | the headers of the request |
+//! | `pull` | copies from a remote server |
+//! | `push` | copies to a remote server |
+//! | `progress` | markers, and the last line of the reply |
+//! | `remote` | what the server implements: connections to remote servers |
+//! | `slots` | the number of copies at the same time |
+
+mod progress;
+mod pull;
+mod push;
+mod remote;
+pub(crate) mod request;
+mod slots;
+
+pub use remote::{
+    Copies, RemoteDownload, RemoteFailure, RemoteFuture, RemoteParts, RemotePeer, RemoteRequest,
+    RemoteServers, UploadSource,
+};
+pub(crate) use slots::HttpCopySlots;
+
+use crate::conditions;
+use crate::host_shares::{HeldShare, SharedPart};
+use crate::reply::{self, ReplyBody, RequestRefusal, RequestReply};
+use crate::service::{RequestContext, ServedConnection};
+use base::Descriptor;
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use progress::CopyProgress;
+use request::{CopyDirection, CopyRequest};
+use slots::HttpCopySlot;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use vfs::Caller;
+
+/// Interval at which it is looked whether a client that has no reply yet has disconnected.
+const DISCONNECT_LOOK: Duration = Duration::from_millis(500);
+
+/// The receiver of the body of a reply.
+type ReplySender = mpsc::Sender<io::Result<Bytes>>;
+
+/// The reason why a copy has failed.
+#[derive(Debug)]
+pub(crate) struct HttpCopyFailure {
+    status: StatusCode,
+    text: String,
+}
+
+impl HttpCopyFailure {
+    fn new(status: StatusCode, text: impl Into<String>) -> Self {
+        Self { status, text: text.into() }
+    }
+
+    /// Returns the failure of a client that has disconnected.
+    fn gone() -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the client has disconnected")
+    }
+}
+
+impl From<RemoteFailure> for HttpCopyFailure {
+    fn from(failure: RemoteFailure) -> Self {
+        let status = match failure {
+            RemoteFailure::Refused(_) => StatusCode::FORBIDDEN,
+            RemoteFailure::Status { status: 401 | 403, .. } => StatusCode::FORBIDDEN,
+            RemoteFailure::Status { status: 404 | 410, .. } => StatusCode::NOT_FOUND,
+            RemoteFailure::Invalid(_) => StatusCode::BAD_REQUEST,
+            RemoteFailure::Status { .. } | RemoteFailure::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, failure.to_string())
+    }
+}
+
+impl From<base::Error> for HttpCopyFailure {
+    fn from(error: base::Error) -> Self {
+        Self::new(reply::status_of(&error), error.text)
+    }
+}
+
+/// A copy whose request is valid.
+struct CopyTask {
+    copies: Copies,
+    direction: CopyDirection,
+    caller: Arc<Caller>,
+    /// Counts as a connection until the copy ends.
+    connection: Arc<ServedConnection>,
+    /// The local path and the URL of the remote file without its query, for texts.
+    local: String,
+    remote: String,
+    url: String,
+    headers: hyper::HeaderMap,
+    progress: Arc<CopyProgress>,
+    _slot: HttpCopySlot,
+    /// The descriptor of the connection to the remote server.
+    _descriptor: (Descriptor, HeldShare),
+}
+
+impl CopyTask {
+    /// Waits for a place among the copies of all clients.
+    async fn begin(
+        context: &RequestContext,
+        copies: &Copies,
+        request: &CopyRequest,
+    ) -> Result<Self, RequestRefusal> {
+        let waiting = context.shared().copy_slots.take(context.connection.address());
+        let _slot = tokio::select! {
+            slot = waiting => slot,
+            () = until_disconnected(&context.caller) => return Err(refusal(HttpCopyFailure::gone())),
+        };
+        let _descriptor = take_descriptor(context)?;
+        let url = request.url.clone();
+        Ok(Self {
+            copies: copies.clone(),
+            direction: request.direction,
+            caller: context.caller.clone(),
+            connection: context.connection.clone(),
+            local: base::shown(context.target.path.as_bytes()).to_string(),
+            remote: request::without_query(&url).to_owned(),
+            url,
+            headers: request.headers.clone(),
+            progress: Arc::default(),
+            _slot,
+            _descriptor,
+        })
+    }
+
+    /// Returns the request for the remote file.
+    fn remote_request(&self, wanted_digest: Option<String>) -> RemoteRequest {
+        RemoteRequest {
+            url: self.url.clone(),
+            headers: self.headers.clone(),
+            client: self.connection.address(),
+            reply_time: self.copies.first_time,
+            wanted_digest,
+            peer: self.progress.peer(),
+        }
+    }
+
+    /// Returns the refusal of a copy that fails before its reply has begun.
+    fn refuse(&self, failure: HttpCopyFailure) -> RequestRefusal {
+        self.log(Err(&failure));
+        let HttpCopyFailure { status, text } = failure;
+        refusal(HttpCopyFailure { status, text: self.with_names(&text) })
+    }
+
+    fn with_names(&self, text: &str) -> String {
+        format!("{text}, local={}, remote={}", self.local, self.remote)
+    }
+
+    /// Begins the reply.
+    fn accept(&self) -> (RequestReply, ReplySender) {
+        let (to, parts) = mpsc::channel(1);
+        let mut replied = reply::with_body(StatusCode::ACCEPTED, ReplyBody::Parts { parts, left: None });
+        replied.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+        (replied, to)
+    }
+
+    /// Ends the reply.
+    async fn end(&self, to: ReplySender, result: Result<(), HttpCopyFailure>) {
+        self.log(result.as_ref().map(|&()| ()));
+        let result = result.map_err(|failure| self.with_names(&failure.text));
+        // The client may have disconnected.
+        let _ = to.send(Ok(self.progress.end(result).into())).await;
+    }
+
+    /// Logs the end of the copy. The text of a remote server is not logged, because it could contain the
+    /// credentials of the request.
+    fn log(&self, result: Result<(), &HttpCopyFailure>) {
+        let Self { direction, local, remote, .. } = self;
+        let (bytes, host) = (self.progress.bytes(), self.caller.identity.host());
+        match result {
+            Ok(()) => {
+                tracing::info!("HTTP {direction} of {local}, remote {remote}, for {host}: {bytes} bytes")
+            }
+            Err(HttpCopyFailure { status, .. }) => tracing::info!(
+                "HTTP {direction} of {local}, remote {remote}, for {host} has failed after {bytes} bytes ({status})"
+            ),
+        }
+    }
+}
+
+/// Replies to COPY.
+pub(crate) async fn reply(context: &RequestContext) -> Result<RequestReply, RequestRefusal> {
+    let Some(copies) = &context.shared().config.copies else {
+        return Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, "Request not supported."));
+    };
+    conditions::no_condition(context.headers())?;
+    let request = request::parse(context.headers());
+    let request = request.map_err(|text| RequestRefusal::new(StatusCode::BAD_REQUEST, text))?;
+    match request.direction {
+        CopyDirection::Pull => pull::reply(context, copies, &request).await,
+        CopyDirection::Push => push::reply(context, copies, &request).await,
+    }
+}
+
+fn refusal(failure: HttpCopyFailure) -> RequestRefusal {
+    RequestRefusal::new(failure.status, format!("failure: {}", progress::one_line(&failure.text)))
+}
+
+/// Takes a descriptor for the connection to a remote server, as for a file.
+fn take_descriptor(context: &RequestContext) -> Result<(Descriptor, HeldShare), RequestRefusal> {
+    let full = || {
+        let text = "too many files are open; try again later";
+        RequestRefusal::new(StatusCode::SERVICE_UNAVAILABLE, text)
+    };
+    let shared = context.shared();
+    let share = shared.shares.take(context.connection.address(), SharedPart::File).ok_or_else(full)?;
+    let descriptor = shared.config.descriptors.open(share.before()).ok_or_else(full)?;
+    Ok((descriptor, share))
+}
+
+/// Waits until the client has disconnected.
+async fn until_disconnected(caller: &Caller) {
+    while !caller.is_disconnected() {
+        tokio::time::sleep(DISCONNECT_LOOK).await;
+    }
+}

@@ -1,0 +1,309 @@
+//! Copies from a remote server. The file persists when all of it has arrived and it is closed; otherwise
+//! it is removed.
+
+use super::progress::Markers;
+use super::request::CopyRequest;
+use super::{Copies, CopyTask, HttpCopyFailure, RemoteDownload, ReplySender, until_disconnected};
+use crate::call::{CallFailure, RequestFile};
+use crate::expected::ExpectedChecksums;
+use crate::reply::{RequestRefusal, RequestReply};
+use crate::service::RequestContext;
+use crate::target::NewName;
+use base::ErrorKind;
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::{HeaderMap, HeaderName};
+use std::time::Duration;
+use tokio::time::timeout;
+use vfs::{OpenRequest, Operation, Target};
+
+/// Permission bits of new files.
+const FILE_MODE: u32 = 0o664;
+
+/// Bytes of small parts that are written together.
+const WRITE_BYTES: usize = 64 * 1024;
+
+/// The algorithm of checksums that clients do not choose.
+const DEFAULT_DIGEST: &str = "adler32";
+
+/// Headers with checksums.
+const DIGESTS: [HeaderName; 3] = [
+    HeaderName::from_static("repr-digest"),
+    HeaderName::from_static("digest"),
+    HeaderName::from_static("content-md5"),
+];
+
+/// Replies to COPY with a source.
+pub(super) async fn reply(
+    context: &RequestContext,
+    copies: &Copies,
+    request: &CopyRequest,
+) -> Result<RequestReply, RequestRefusal> {
+    if !context.shared().config.accepts_uploads {
+        let text = "This server takes no files over HTTP, because it could not remove unfinished ones.";
+        return Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, text));
+    }
+    if context.target.path.as_bytes().ends_with(b"/") {
+        return Err(RequestRefusal::new(StatusCode::CONFLICT, "The path is that of a directory."));
+    }
+    // The checksums of the client are checked before anything happens.
+    ExpectedChecksums::of(context.headers())?;
+    let new = NewName::of(context.target.clone())?;
+    let task = CopyTask::begin(context, copies, request).await?;
+    // The rights of the client are checked here, before a remote server is contacted.
+    let file = create(context, new.target(), request, &task).await?;
+    let begun = begin(context, &task, request, file.is_none()).await;
+    let (download, first, expected) = match begun {
+        Ok(begun) => begun,
+        Err(failure) => {
+            if let Some(file) = file {
+                file.discard().await;
+            }
+            return Err(task.refuse(failure));
+        }
+    };
+    let file = match file {
+        Some(file) => file,
+        None => open(context, new.target(), false).await?,
+    };
+    let (reply, to) = task.accept();
+    let pull = Pull { task, file, download, first, expected };
+    tokio::spawn(pull.run(to));
+    Ok(reply)
+}
+
+/// Opens the file. With `new` it must not exist; otherwise its content is replaced.
+async fn open(context: &RequestContext, target: &Target, new: bool) -> Result<RequestFile, RequestRefusal> {
+    let open = || {
+        let request = OpenRequest {
+            write: true,
+            new,
+            delete: !new,
+            make_path: true,
+            posc: true,
+            mode: FILE_MODE,
+            ..OpenRequest::default()
+        };
+        Operation::Open(target.clone(), Box::new(request))
+    };
+    Ok(context.open(open).await?.0)
+}
+
+/// Creates the file. Returns `None` if it exists and is to be replaced.
+async fn create(
+    context: &RequestContext,
+    target: &Target,
+    request: &CopyRequest,
+    task: &CopyTask,
+) -> Result<Option<RequestFile>, RequestRefusal> {
+    match open(context, target, true).await {
+        Ok(file) => Ok(Some(file)),
+        Err(RequestRefusal::Call(CallFailure::Error(error))) if error.kind == ErrorKind::ItExists => {
+            match request.overwrite {
+                true => Ok(None),
+                false => {
+                    let text = format!("Unable to create {}; file exists", task.local);
+                    Err(task.refuse(HttpCopyFailure::new(StatusCode::PRECONDITION_FAILED, text)))
+                }
+            }
+        }
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// What has arrived before the reply begins: the file, its first part if that was awaited, and the
+/// checksums that it must have.
+type BegunDownload = (RemoteDownload, Option<Option<Bytes>>, ExpectedChecksums);
+
+/// Begins to receive the file. `waits` is set if its first part must have arrived.
+async fn begin(
+    context: &RequestContext,
+    task: &CopyTask,
+    request: &CopyRequest,
+    waits: bool,
+) -> Result<BegunDownload, HttpCopyFailure> {
+    let headers = context.headers();
+    let mut merged = HeaderMap::new();
+    copy_digests(headers, &mut merged);
+    let wanted = (!merged.is_empty() || request.needs_checksum).then(|| wanted_digest(headers));
+    let first_time = task.copies.first_time;
+    let begun = async {
+        let mut download = task.copies.servers.fetch(task.remote_request(wanted)).await?;
+        let first = match waits {
+            true => Some(download.parts.next().await?),
+            false => None,
+        };
+        Ok::<_, HttpCopyFailure>((download, first))
+    };
+    let (download, first) = tokio::select! {
+        begun = timeout(first_time, begun) => begun.map_err(|_| silent(first_time))??,
+        () = until_disconnected(&task.caller) => return Err(HttpCopyFailure::gone()),
+    };
+    if request.needs_checksum && merged.is_empty() && download.digests.is_empty() {
+        let text = "The remote server has no checksum, and RequireChecksumVerification is set";
+        return Err(HttpCopyFailure::new(StatusCode::INTERNAL_SERVER_ERROR, text));
+    }
+    copy_digests(&download.digests, &mut merged);
+    let expected = ExpectedChecksums::of(&merged);
+    let expected = expected.map_err(|_| {
+        let shown = |headers: &HeaderMap| {
+            let values = headers.values().filter_map(|value| value.to_str().ok());
+            values.collect::<Vec<_>>().join(", ")
+        };
+        let mut own = HeaderMap::new();
+        copy_digests(headers, &mut own);
+        let text = format!(
+            "Mismatch between client-provided and remote server checksums: client = ({}) server = ({})",
+            shown(&own),
+            shown(&download.digests)
+        );
+        HttpCopyFailure::new(StatusCode::INTERNAL_SERVER_ERROR, text)
+    })?;
+    if request.needs_checksum && expected.is_empty() {
+        let text = "No checksum of a known type can be verified, and RequireChecksumVerification is set";
+        return Err(HttpCopyFailure::new(StatusCode::INTERNAL_SERVER_ERROR, text));
+    }
+    Ok((download, first, expected))
+}
+
+fn copy_digests(from: &HeaderMap, to: &mut HeaderMap) {
+    for name in DIGESTS {
+        for value in from.get_all(&name) {
+            to.append(name.clone(), value.clone());
+        }
+    }
+}
+
+/// Returns the types of checksums for the remote server: those that the client names, or one.
+fn wanted_digest(headers: &HeaderMap) -> String {
+    let wanted = crate::conditions::text(headers, HeaderName::from_static("want-digest"));
+    let named = || {
+        let mut own = HeaderMap::new();
+        copy_digests(headers, &mut own);
+        let names =
+            own.values().filter_map(|value| value.to_str().ok()?.split_once('=')).map(|(name, _)| name);
+        names.map(|name| name.trim().to_ascii_lowercase()).next()
+    };
+    let is_name = |text: &String| text.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
+    wanted.or_else(named).filter(is_name).unwrap_or_else(|| DEFAULT_DIGEST.to_owned())
+}
+
+fn silent(time: Duration) -> HttpCopyFailure {
+    let text = format!(
+        "Transfer failed because no bytes have been received from the source (pull mode) in {} seconds.",
+        time.as_secs()
+    );
+    HttpCopyFailure::new(StatusCode::GATEWAY_TIMEOUT, text)
+}
+
+/// A copy whose reply has begun.
+struct Pull {
+    task: CopyTask,
+    file: RequestFile,
+    download: RemoteDownload,
+    first: Option<Option<Bytes>>,
+    expected: ExpectedChecksums,
+}
+
+impl Pull {
+    async fn run(self, to: ReplySender) {
+        let Self { task, file, mut download, first, mut expected } = self;
+        let markers = Markers::start(task.progress.clone(), to.clone());
+        let received = receive(&task, &file, (&mut download, first), &mut expected, &to).await;
+        // The connection to the remote server ends first.
+        drop(download);
+        let result = match received.and_then(|()| check_whole(expected)) {
+            Ok(()) => file.close().await.map_err(HttpCopyFailure::from),
+            Err(failure) => {
+                file.discard().await;
+                Err(failure)
+            }
+        };
+        markers.stop().await;
+        task.end(to, result).await;
+    }
+}
+
+fn check_whole(expected: ExpectedChecksums) -> Result<(), HttpCopyFailure> {
+    expected.check().map_err(|refusal| match refusal {
+        RequestRefusal::Status(status, text) => HttpCopyFailure::new(status, text),
+        RequestRefusal::Call(_) => HttpCopyFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "no checksum"),
+    })
+}
+
+/// Writes what arrives to the file.
+async fn receive(
+    task: &CopyTask,
+    file: &RequestFile,
+    (download, mut first): (&mut RemoteDownload, Option<Option<Bytes>>),
+    expected: &mut ExpectedChecksums,
+    to: &ReplySender,
+) -> Result<(), HttpCopyFailure> {
+    let Copies { stall_time, first_time, .. } = task.copies;
+    let (mut limit, mut written) = (first_time, 0_u64);
+    let mut pending: Vec<u8> = Vec::new();
+    loop {
+        let part = match first.take() {
+            Some(part) => part,
+            None => tokio::select! {
+                biased;
+                () = to.closed() => return Err(HttpCopyFailure::gone()),
+                part = timeout(limit, download.parts.next()) => part.map_err(|_| silent(limit))??,
+            },
+        };
+        limit = stall_time;
+        let arrived = part.as_ref().map_or(0, Bytes::len);
+        task.progress.add(u64::try_from(arrived).unwrap_or(u64::MAX));
+        if download.size.is_some_and(|size| task.progress.bytes() > size) {
+            return Err(wrong_size());
+        }
+        let is_end = part.is_none();
+        pending.extend_from_slice(part.as_deref().unwrap_or_default());
+        if pending.len() < WRITE_BYTES && !is_end {
+            continue;
+        }
+        if !expected.is_empty() {
+            expected.update(&pending);
+            // Checksums of fast copies must not keep other clients from the thread.
+            tokio::task::yield_now().await;
+        }
+        if !pending.is_empty() {
+            file.write(written, &pending).await?;
+        }
+        written = written.saturating_add(u64::try_from(pending.len()).unwrap_or(u64::MAX));
+        pending.clear();
+        if is_end {
+            break;
+        }
+    }
+    if download.size.is_some_and(|size| size != written) {
+        return Err(wrong_size());
+    }
+    Ok(())
+}
+
+fn wrong_size() -> HttpCopyFailure {
+    let text = "The file has another size than the remote server has announced";
+    HttpCopyFailure::new(StatusCode::INTERNAL_SERVER_ERROR, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::header::HeaderValue;
+
+    #[test]
+    fn the_checksum_of_the_client_is_asked_for() {
+        let wanted = |pairs: &[(&'static str, &'static str)]| {
+            let pairs = pairs
+                .iter()
+                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+            wanted_digest(&pairs.collect())
+        };
+        assert_eq!(wanted(&[]), "adler32");
+        assert_eq!(wanted(&[("want-digest", "md5")]), "md5");
+        assert_eq!(wanted(&[("repr-digest", "md5=:AA==:")]), "md5");
+        assert_eq!(wanted(&[("digest", "MD5=AA==, adler32=1")]), "md5");
+        assert_eq!(wanted(&[("digest", "m\td5=AA==")]), "adler32");
+    }
+}

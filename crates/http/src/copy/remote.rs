@@ -1,0 +1,116 @@
+//! What the server implements for copies: connections to remote servers.
+
+use bytes::Bytes;
+use hyper::HeaderMap;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Third-party copies.
+#[derive(Clone)]
+pub struct Copies {
+    /// Connects to remote servers.
+    pub servers: Arc<dyn RemoteServers>,
+    /// Maximum time without progress.
+    pub stall_time: Duration,
+    /// Maximum time until the first progress, and for the reply to a complete upload.
+    pub first_time: Duration,
+}
+
+/// A request for a file at a remote server.
+pub struct RemoteRequest {
+    /// The URL, which may contain secrets.
+    pub url: String,
+    /// The headers of the request, which may be secrets.
+    pub headers: HeaderMap,
+    /// The address of the client that orders the copy.
+    pub client: IpAddr,
+    /// Maximum time until a reply begins.
+    pub reply_time: Duration,
+    /// The value of `Want-Digest`, if a checksum is needed.
+    pub wanted_digest: Option<String>,
+    /// Gets the address that is connected to.
+    pub peer: RemotePeer,
+}
+
+/// The address of a remote server that is connected to.
+#[derive(Clone, Default)]
+pub struct RemotePeer(Arc<Mutex<Option<SocketAddr>>>);
+
+impl RemotePeer {
+    /// Records the address.
+    pub fn set(&self, address: SocketAddr) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+    }
+
+    /// Returns the address, if there is a connection.
+    pub fn get(&self) -> Option<SocketAddr> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The failure of a request to a remote server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RemoteFailure {
+    /// The address of the server is not allowed.
+    Refused(String),
+    /// The URL or a header cannot be used.
+    Invalid(String),
+    /// The server has replied with an error.
+    Status {
+        /// Its number.
+        status: u16,
+        /// The text of the server.
+        text: String,
+    },
+    /// There is no connection, no reply, or one that makes no sense.
+    Failed(String),
+}
+
+impl fmt::Display for RemoteFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(text) => write!(f, "connection to the remote server is forbidden: {text}"),
+            Self::Invalid(text) | Self::Failed(text) => f.write_str(text),
+            Self::Status { status, text } => {
+                write!(f, "Remote side failed with status code {status}; error message: \"{}\"", text.trim())
+            }
+        }
+    }
+}
+
+/// A result that is not there yet.
+pub type RemoteFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, RemoteFailure>> + Send + 'a>>;
+
+/// The parts of a file that arrives.
+pub trait RemoteParts: Send {
+    /// Returns the next part; `None` at the end. A future that is dropped before its end loses nothing.
+    fn next(&mut self) -> RemoteFuture<'_, Option<Bytes>>;
+}
+
+/// A file that arrives.
+pub struct RemoteDownload {
+    /// Its size, if it is known.
+    pub size: Option<u64>,
+    /// Headers with the checksums of the remote server.
+    pub digests: HeaderMap,
+    /// Its parts.
+    pub parts: Box<dyn RemoteParts>,
+}
+
+/// Starts to read the file of an upload from its beginning.
+pub type UploadSource = Arc<dyn Fn() -> mpsc::Receiver<io::Result<Bytes>> + Send + Sync>;
+
+/// Connects to the servers that clients name.
+pub trait RemoteServers: Send + Sync {
+    /// Begins to receive a file.
+    fn fetch(&self, request: RemoteRequest) -> RemoteFuture<'static, RemoteDownload>;
+
+    /// Sends a file of `length` bytes. The limit of time for a reply does not count.
+    fn store(&self, request: RemoteRequest, length: u64, source: UploadSource) -> RemoteFuture<'static, ()>;
+}
