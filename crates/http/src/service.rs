@@ -9,8 +9,8 @@ use crate::memory::{self, ChargedBody, ConnectionMemory};
 use crate::redirect::{self, ForwardedCgi};
 use crate::reply::{self, RequestRefusal, RequestReply};
 use crate::{
-    LOGIN_AGE_MAX, LOGIN_TIME_MAX, MEMORY_RETRY_SECONDS, TOKEN_BYTES_MAX, cors, get, listing, metrics_page, names, status,
-    upload,
+    LOGIN_AGE_MAX, LOGIN_TIME_MAX, MEMORY_RETRY_SECONDS, TOKEN_BYTES_MAX, cors, get, listing, metrics_page,
+    names, status, upload,
 };
 use auth::Secret;
 use base::{Cgi, Identity, LoginNames};

@@ -68,7 +68,7 @@ impl Persona {
     fn new(number: u64, others: usize, table: &Arc<IdentityTable>) -> Self {
         let letters = match others {
             ..FEW_PERSONAS => FILE_LETTERS.len(),
-            ..SOME_PERSONAS => 2,
+            FEW_PERSONAS..SOME_PERSONAS => 2,
             _ => 1,
         };
         let file_letters = FILE_LETTERS.get(..letters).unwrap_or_default();

@@ -53,7 +53,8 @@ pub use grid::{
     RevocationCheck, VomsGroups, VomsOptions,
 };
 pub use http::{
-    HeaderRule, HttpConfig, HttpCopyNetworks, HttpCopyTimes, HttpPort, MetricsReaders, ServerPages, StaticHeaderRule,
+    HeaderRule, HttpConfig, HttpCopyNetworks, HttpCopyTimes, HttpPort, MetricsReaders, ServerPages,
+    StaticHeaderRule,
 };
 pub(crate) use logical::XATTR_PREFIX_BYTES;
 pub use logical::{
