@@ -26,15 +26,15 @@ pub struct QueueCounts {
     pub outward: TransferCounts,
 }
 
-/// Counts the transfers of the queue in a directory. Blocks, and reads an index of the whole queue.
+/// Returns the numbers of transfers of the queue in a directory, as its database keeps them. Blocks, and reads a few
+/// rows.
 ///
 /// # Errors
 /// The error of the database, also if there is none.
 pub fn count_queue(directory: &Path) -> Result<QueueCounts, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(directory.join(DATABASE), flags)?;
-    let mut statement =
-        connection.prepare("SELECT direction, state, COUNT(*) FROM entries GROUP BY direction, state")?;
+    let mut statement = connection.prepare("SELECT direction, state, entries FROM entry_counts")?;
     let mut rows = statement.query([])?;
     let mut counts = QueueCounts::default();
     while let Some(row) = rows.next()? {
@@ -49,4 +49,49 @@ pub fn count_queue(directory: &Path) -> Result<QueueCounts, StoreError> {
         *counter = u64::try_from(number).unwrap_or_default();
     }
     Ok(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite_schema;
+
+    const ENTRIES: &str = "INSERT INTO entries
+        (direction, path, priority, source, id, client, added, tries, anonymous, state)
+        VALUES (0, X'61', 0, '', '', '', 0, 0, 0, 0), (0, X'62', 0, '', '', '', 0, 0, 0, 0),
+               (0, X'63', 0, '', '', '', 0, 0, 0, 3), (1, X'61', 0, '', '', '', 0, 0, 0, 1)";
+
+    #[test]
+    fn numbers_of_entries_are_kept_with_them() {
+        let path = std::env::temp_dir().join(format!("residency-queue-counts-{}", std::process::id()));
+        std::fs::remove_dir_all(&path).ok();
+        std::fs::create_dir(&path).unwrap();
+        let connection = Connection::open(path.join(DATABASE)).unwrap();
+        sqlite_schema::prepare(&connection).unwrap();
+        let numbers = |of: TransferCounts| [of.queued, of.running, of.stopping, of.failed];
+        let counts = || {
+            let QueueCounts { inward, outward } = count_queue(&path).unwrap();
+            (numbers(inward), numbers(outward))
+        };
+        assert_eq!(counts(), ([0; 4], [0; 4]));
+        connection.execute_batch(ENTRIES).unwrap();
+        assert_eq!(counts(), ([2, 0, 0, 1], [0, 1, 0, 0]));
+        connection.execute_batch("UPDATE entries SET state = 1 WHERE direction = 0 AND state < 3").unwrap();
+        connection.execute_batch("UPDATE entries SET state = 2 WHERE path = X'62'").unwrap();
+        connection.execute_batch("UPDATE entries SET state = 1 WHERE path = X'61'").unwrap();
+        assert_eq!(counts(), ([0, 1, 1, 1], [0, 1, 0, 0]));
+        connection.execute_batch("DELETE FROM entries WHERE state IN (2, 3)").unwrap();
+        assert_eq!(counts(), ([0, 1, 0, 0], [0, 1, 0, 0]));
+        // A later start changes nothing, and a database of an earlier version gets its numbers.
+        sqlite_schema::prepare(&connection).unwrap();
+        assert_eq!(counts(), ([0, 1, 0, 0], [0, 1, 0, 0]));
+        let earlier =
+            "DROP TRIGGER entry_counted; DROP TRIGGER entry_discounted; DROP TRIGGER entry_recounted;
+                    DROP TABLE entry_counts";
+        connection.execute_batch(earlier).unwrap();
+        sqlite_schema::prepare(&connection).unwrap();
+        assert_eq!(counts(), ([0, 1, 0, 0], [0, 1, 0, 0]));
+        drop(connection);
+        std::fs::remove_dir_all(&path).unwrap();
+    }
 }

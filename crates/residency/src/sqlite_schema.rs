@@ -108,6 +108,31 @@ ALTER TABLE unreadable_entries ADD COLUMN removes INTEGER NOT NULL DEFAULT 0;
 const FAILED_MIGRATIONS: &str =
     "CREATE INDEX IF NOT EXISTS failed_migrations ON entries (number) WHERE state = 3 AND direction = 1;";
 
+/// The numbers of entries by direction and state, also in databases of an earlier start. So they are known
+/// without a look at all entries.
+const COUNTS: &str = "
+CREATE TABLE IF NOT EXISTS entry_counts (
+    direction INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    entries INTEGER NOT NULL,
+    PRIMARY KEY (direction, state)
+) STRICT, WITHOUT ROWID;
+INSERT INTO entry_counts SELECT direction, state, count(*) FROM entries
+    WHERE NOT EXISTS (SELECT 1 FROM entry_counts) GROUP BY direction, state;
+CREATE TRIGGER IF NOT EXISTS entry_counted AFTER INSERT ON entries BEGIN
+    INSERT INTO entry_counts VALUES (new.direction, new.state, 1)
+        ON CONFLICT DO UPDATE SET entries = entries + 1;
+END;
+CREATE TRIGGER IF NOT EXISTS entry_discounted AFTER DELETE ON entries BEGIN
+    UPDATE entry_counts SET entries = entries - 1 WHERE direction = old.direction AND state = old.state;
+END;
+CREATE TRIGGER IF NOT EXISTS entry_recounted AFTER UPDATE OF state ON entries WHEN old.state <> new.state BEGIN
+    UPDATE entry_counts SET entries = entries - 1 WHERE direction = old.direction AND state = old.state;
+    INSERT INTO entry_counts VALUES (new.direction, new.state, 1)
+        ON CONFLICT DO UPDATE SET entries = entries + 1;
+END;
+";
+
 /// The requests of record files of XRootD's daemon that were taken over, also in databases of an earlier start.
 const IMPORTED_REQUESTS: &str =
     "CREATE TABLE IF NOT EXISTS imported_requests (request BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;";
@@ -139,7 +164,7 @@ pub(crate) fn prepare(connection: &Connection) -> Result<i64, rusqlite::Error> {
         }
     };
     connection.execute_batch(&format!(
-        "{changes} {FAILED_MIGRATIONS} {IMPORTED_REQUESTS} {NOTICES} PRAGMA user_version = {VERSION}; COMMIT"
+        "{changes} {FAILED_MIGRATIONS} {COUNTS} {IMPORTED_REQUESTS} {NOTICES} PRAGMA user_version = {VERSION}; COMMIT"
     ))?;
     version()
 }
