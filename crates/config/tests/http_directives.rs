@@ -181,3 +181,22 @@ fn metrics_are_for_the_machine_unless_others_are_named() {
         assert_eq!(found.as_deref(), Some(shown), "{text}");
     }
 }
+
+#[test]
+fn a_line_of_pages_adds_to_earlier_ones() {
+    for (lines, shown) in [
+        (&["status", "metrics 192.0.2.0/24"][..], "status metrics 192.0.2.0/24"),
+        (&["metrics all", "status"], "status metrics all"),
+        (&["metrics all status", "metrics 192.0.2.0/24"], "status metrics 192.0.2.0/24"),
+        (&["metrics 192.0.2.0/24", "metrics"], "metrics"),
+        (&["status", "metrics", "off"], "off"),
+        (&["metrics all", "off", "status"], "status"),
+    ] {
+        let text: String = lines.iter().map(|line| format!("scalla.http {line}\n")).collect();
+        let Loaded { effective, report } = loaded(&format!("xrd.protocol http *\n{text}"));
+        assert!(report.problems().is_empty(), "{report}");
+        let lines = show(&effective);
+        let found = lines.iter().find(|line| line.directive == "scalla.http");
+        assert_eq!(found.and_then(|line| line.value.as_deref()), Some(shown), "{text}");
+    }
+}

@@ -201,8 +201,9 @@ pub(super) const SECTION: Section = Section {
             .default("off")
             .help("`status`: over HTTP, `/healthz` and `/readyz` report without a login whether the server runs, and \
                    whether it is ending. `metrics`: `/metrics` has the figures of the server for Prometheus, for \
-                   programs of the same machine, for all, or for clients with an address of a network such as \
-                   192.0.2.0/24; without a login. Files with these names are then not reached by HTTP.")
+                   connections from 127.0.0.0/8 and ::1, for all, or for clients with an address of a network such as \
+                   192.0.2.0/24; without a login. Files with these names are then not reached by HTTP. A line adds to \
+                   earlier ones, and its readers of metrics replace theirs; `off` withdraws all.")
             .example("status metrics 192.0.2.0/24 2001:db8::/32"),
     ],
 };
@@ -346,10 +347,12 @@ fn delay_max(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(),
     Ok(())
 }
 
+/// Adds pages to those of earlier lines; `off` withdraws them. Readers of metrics replace earlier ones.
 fn pages(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let first = arguments.need("option")?;
-    let mut pages = ServerPages::default();
-    let mut next = Some(first).filter(|first| first.text != "off");
+    let is_off = first.text == "off";
+    let mut pages = if is_off { ServerPages::default() } else { draft.effective.http.pages.value.clone() };
+    let mut next = Some(first).filter(|_| !is_off);
     while let Some(token) = next {
         match token.text.as_str() {
             "status" => pages.status = true,

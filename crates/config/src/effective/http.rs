@@ -51,7 +51,7 @@ pub enum MetricsReaders {
     /// None. There is no page with metrics.
     #[default]
     Nobody,
-    /// Programs of this machine.
+    /// Connections from the loopback addresses of this machine.
     Local,
     /// Hosts with these addresses.
     Networks(Vec<AddressRange>),
