@@ -35,7 +35,8 @@ pub(crate) struct HttpService {
     door: Arc<HttpDoor>,
     /// The server is ending.
     is_ending: Arc<AtomicBool>,
-    metrics: MetricsPlace,
+    /// The place of the metrics, if there is a page with them.
+    metrics: Option<MetricsPlace>,
 }
 
 impl HttpService {
@@ -54,6 +55,7 @@ impl HttpService {
         let metrics = MetricsPlace::default();
         let page = metrics_page(&effective.http.pages.metrics, &metrics, supervisor);
         let page = page.map_err(|source| StartError::System { what: "the threads of metrics", source })?;
+        let metrics = page.is_some().then_some(metrics);
         let config = configuration(effective, door, memory, &is_ending, page);
         let started = HttpDoor::start(config, files.clone());
         let door = started.map_err(|source| StartError::System { what: "the threads of HTTP", source })?;
@@ -67,9 +69,9 @@ impl HttpService {
         self.door.counters()
     }
 
-    /// Returns the place of the metrics.
-    pub(crate) fn metrics(&self) -> &MetricsPlace {
-        &self.metrics
+    /// Returns the place of the metrics, if there is a page with them.
+    pub(crate) fn metrics(&self) -> Option<&MetricsPlace> {
+        self.metrics.as_ref()
     }
 
     /// Takes no further requests, waits for those in progress, then closes all connections.

@@ -198,7 +198,9 @@ impl RunningServer {
         let doors = http_service::doors(&xroot, http.as_ref());
         let acceptor = PortAcceptor::start(listener, loops.clone(), doors, admission(doorkeeper.clone()))
             .map_err(system("a thread"))?;
-        set_metrics(http.as_ref(), (&reporter, &xroot), &acceptor, cluster.as_ref(), transfers.as_ref());
+        let front = (http.as_ref(), &reporter, &xroot);
+        set_metrics(front, &acceptor, cluster.as_ref(), transfers.as_ref(), &supervisor)
+            .map_err(system("a thread"))?;
         Ok(Self {
             address,
             loops,
@@ -385,13 +387,13 @@ impl RunningServer {
 
 /// Gives HTTP the metrics of a server, which has all its parts now.
 fn set_metrics(
-    http: Option<&HttpService>,
-    (reporter, xroot): (&SummaryReporter, &Arc<xroot::XrootDoor>),
+    (http, reporter, xroot): (Option<&HttpService>, &SummaryReporter, &Arc<xroot::XrootDoor>),
     acceptor: &PortAcceptor,
     cluster: Option<&ClusterThread>,
     residency: Option<&Option<purging::ServerResidency>>,
-) {
-    let Some(http) = http else { return };
+    supervisor: &Supervisor,
+) -> std::io::Result<()> {
+    let Some(place) = http.and_then(HttpService::metrics) else { return Ok(()) };
     let residency = residency.and_then(Option::as_ref);
     let sources = MetricsSources {
         refusals: acceptor.refusals().clone(),
@@ -399,7 +401,8 @@ fn set_metrics(
         queue: residency.and_then(purging::ServerResidency::queue_directory).map(ToOwned::to_owned),
         purge: residency.and_then(|residency| residency.purge.as_ref()).map(Arc::downgrade),
     };
-    http.metrics().set(ServerMetrics::new(reporter.summary().clone(), xroot, sources));
+    place.set(ServerMetrics::start(reporter.summary().clone(), xroot, sources, supervisor)?);
+    Ok(())
 }
 
 /// Starts the loops of the connections, with io_uring and polling as configured.

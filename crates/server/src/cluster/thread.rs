@@ -71,20 +71,18 @@ pub struct ClusterThread {
 pub(crate) struct ClusterView(Arc<Inbox>);
 
 impl ClusterView {
-    /// Runs `look` with the engine on its thread and waits for the result; `None` if the thread does not
-    /// answer in time. It must not be called from an event loop of connections.
-    pub(crate) fn look<T: Send + 'static>(
+    /// Has `look` run with the engine on its thread. Returns the channel on which the result arrives; `None` if
+    /// the thread takes no job.
+    pub(crate) fn ask<T: Send + 'static>(
         &self,
-        time_max: Duration,
         look: impl FnOnce(&mut ClusterEngine) -> T + Send + 'static,
-    ) -> Option<T> {
+    ) -> Option<std::sync::mpsc::Receiver<T>> {
         let (tell, told) = std::sync::mpsc::channel();
         let work = move |engine: &mut ClusterEngine| {
             // The caller may no longer be waiting.
             tell.send(look(engine)).ok();
         };
-        self.0.job(Box::new(work)).then_some(())?;
-        told.recv_timeout(time_max).ok()
+        self.0.job(Box::new(work)).then_some(told)
     }
 }
 
@@ -228,7 +226,7 @@ impl ClusterThread {
         &self,
         look: impl FnOnce(&mut ClusterEngine) -> T + Send + 'static,
     ) -> Option<T> {
-        self.view().look(LOOK_MAX, look)
+        self.view().ask(look)?.recv_timeout(LOOK_MAX).ok()
     }
 
     /// Returns a view of the node that other threads can keep. It does not keep the thread.

@@ -54,7 +54,7 @@ pub(super) fn connections(metrics: &ServerMetrics, text: &mut MetricsText, front
     text.counter("scalla_panics", "Panics that ended a connection.", front.totals.panics);
 }
 
-pub(super) fn requests(text: &mut MetricsText, front: &FrontEndFigures) {
+pub(super) fn requests(metrics: &ServerMetrics, text: &mut MetricsText, front: &FrontEndFigures) {
     let operations = front.protocol().operations;
     text.family(MetricKind::Counter, "scalla_requests", "Requests of the xroot protocol.").each(
         "operation",
@@ -65,7 +65,7 @@ pub(super) fn requests(text: &mut MetricsText, front: &FrontEndFigures) {
             ("write", operations.writes),
             ("writev", operations.vector_writes),
             ("sync", operations.syncs),
-            ("other", operations.others),
+            ("other", metrics.other_requests.at_least(operations.others)),
         ],
     );
     text.family(MetricKind::Counter, "scalla_request_segments", "Elements of vector reads and writes.")
@@ -82,7 +82,7 @@ pub(super) fn requests(text: &mut MetricsText, front: &FrontEndFigures) {
     );
 }
 
-pub(super) fn replies(text: &mut MetricsText, front: &FrontEndFigures) {
+pub(super) fn replies(metrics: &ServerMetrics, text: &mut MetricsText, front: &FrontEndFigures) {
     let totals = &front.totals;
     text.counter("scalla_errors", "Replies of the xroot protocol with an error.", totals.errors);
     text.counter("scalla_redirects", "Replies of the xroot protocol with a redirect.", totals.redirects);
@@ -91,11 +91,12 @@ pub(super) fn replies(text: &mut MetricsText, front: &FrontEndFigures) {
     text.family(MetricKind::Counter, "scalla_late_results", "Late answers that were sent.")
         .each("result", [("success", totals.late_successes), ("error", totals.late_errors)]);
     let logins = front.protocol().logins;
+    let unauthenticated = logins.logins.saturating_sub(logins.authenticated);
     text.family(MetricKind::Counter, "scalla_logins", "Logins of the xroot protocol.").each(
         "result",
         [
             ("authenticated", logins.authenticated),
-            ("unauthenticated", logins.logins.saturating_sub(logins.authenticated)),
+            ("unauthenticated", metrics.unauthenticated.at_least(unauthenticated)),
             ("refused", logins.refused),
         ],
     );

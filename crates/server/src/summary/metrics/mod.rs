@@ -22,11 +22,14 @@ mod threads;
 
 use super::ServerSummary;
 use crate::cluster::ClusterView;
-use monitor::{MetricsFormat, MetricsText};
+use base::Supervisor;
+use monitor::{MetricKind, MetricsFormat, MetricsText};
 use net::Refusals;
 use residency::PurgeThread;
 use slow_figures::SlowSources;
+use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 use xroot::XrootDoor;
@@ -70,12 +73,43 @@ pub(crate) struct ServerMetrics {
     refusals: Arc<Refusals>,
     slow: SlowSources,
     purge: Option<Weak<PurgeThread>>,
+    other_requests: RisingCount,
+    unauthenticated: RisingCount,
+}
+
+/// A count that is calculated from counters of other threads, which are not stopped for it. It may come out
+/// smaller than before; a metric that falls would mean a restart of the server.
+#[derive(Default)]
+struct RisingCount(AtomicU64);
+
+impl RisingCount {
+    /// Returns the greatest of all counts.
+    fn at_least(&self, count: u64) -> u64 {
+        self.0.fetch_max(count, Ordering::Relaxed).max(count)
+    }
 }
 
 impl ServerMetrics {
-    pub(crate) fn new(summary: Arc<ServerSummary>, door: &Arc<XrootDoor>, sources: MetricsSources) -> Self {
+    /// Starts the threads for figures that may hang.
+    ///
+    /// # Errors
+    /// The error of the system, if there are no threads.
+    pub(crate) fn start(
+        summary: Arc<ServerSummary>,
+        door: &Arc<XrootDoor>,
+        sources: MetricsSources,
+        supervisor: &Supervisor,
+    ) -> io::Result<Self> {
         let MetricsSources { refusals, cluster, queue, purge } = sources;
-        Self { summary, door: Arc::downgrade(door), refusals, slow: SlowSources::new(cluster, queue), purge }
+        Ok(Self {
+            summary,
+            door: Arc::downgrade(door),
+            refusals,
+            slow: SlowSources::start(cluster, queue, supervisor)?,
+            purge,
+            other_requests: RisingCount::default(),
+            unauthenticated: RisingCount::default(),
+        })
     }
 
     fn text(&self, format: MetricsFormat) -> Option<String> {
@@ -84,23 +118,39 @@ impl ServerMetrics {
         let slow = self.slow.figures();
         let mut text = MetricsText::new(format);
         self.identity(&mut text);
-        self.process(&mut text, &slow.process);
+        self.process(&mut text, slow.process.as_deref());
         front_families::connections(self, &mut text, &front);
-        front_families::requests(&mut text, &front);
-        front_families::replies(&mut text, &front);
+        front_families::requests(self, &mut text, &front);
+        front_families::replies(self, &mut text, &front);
         front_families::http(self, &mut text);
         self.files(&mut text);
         self.storage(&mut text);
         self.threads(&mut text, &front);
         self.cache(&mut text);
         self.certificates(&mut text);
-        self.cluster(&mut text, slow.cluster.as_ref());
-        self.transfers(&mut text, slow.queue.as_ref());
+        self.cluster(&mut text, slow.cluster.as_ref().map(Option::as_deref));
+        self.transfers(&mut text, slow.queue.as_deref());
+        let help = "Time since the figures were looked at that need a disk or another thread.";
+        let mut ages = text.family(MetricKind::Gauge, "scalla_metrics_age_seconds", help);
+        for (source, age) in &slow.ages {
+            ages.sample(&[("source", source)], age.as_secs_f64());
+        }
         text.gauge(
             "scalla_metrics_duration_seconds",
             "Time that it took to collect these metrics.",
             begun.elapsed().as_secs_f64(),
         );
         Some(text.finish())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_calculated_count_never_falls() {
+        let count = RisingCount::default();
+        assert_eq!([5, 4, 5, 7, 0].map(|now| count.at_least(now)), [5, 5, 5, 7, 7]);
     }
 }

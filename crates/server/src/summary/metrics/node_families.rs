@@ -34,13 +34,14 @@ impl ServerMetrics {
         );
     }
 
-    pub(super) fn process(&self, text: &mut MetricsText, found: &ProcessStatus) {
+    pub(super) fn process(&self, text: &mut MetricsText, found: Option<&ProcessStatus>) {
         let time = processor_time();
         let (user, system) = (time.user.as_secs_f64(), time.system.as_secs_f64());
         text.counter("process_cpu_seconds", "Processor time in user and kernel mode.", user + system);
         let mut family = text.family(MetricKind::Counter, "scalla_cpu_seconds", "Processor time by mode.");
         family.sample(&[("mode", "user")], user);
         family.sample(&[("mode", "system")], system);
+        let Some(found) = found else { return };
         for (name, help, value) in [
             ("process_open_fds", "Open descriptors.", found.descriptors),
             ("process_max_fds", "Maximum number of open descriptors.", found.descriptors_max),
@@ -74,9 +75,9 @@ impl ServerMetrics {
     }
 
     /// Writes the families of a node. `found` is `Some(None)` if its thread does not answer.
-    pub(super) fn cluster(&self, text: &mut MetricsText, found: Option<&Option<NodeStatus>>) {
+    pub(super) fn cluster(&self, text: &mut MetricsText, found: Option<Option<&NodeStatus>>) {
         let Some(found) = found else { return };
-        let help = "1 if the thread of the cluster answers in time.";
+        let help = "1 if the thread of the cluster has answered within the last 10 seconds.";
         text.gauge("scalla_cluster_answers", help, u64::from(found.is_some()));
         let Some(found) = found else { return };
         let states = |text: &mut MetricsText, name: &str, help: &str, of: &dyn Fn(NodeState) -> u64| {

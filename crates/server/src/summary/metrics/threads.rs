@@ -7,10 +7,16 @@ use monitor::MetricsFormat;
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 /// The threads. The second one serves collectors while the first one waits for a disk.
 const NAMES: [&str; 2] = ["metrics-1", "metrics-2"];
+
+/// Maximum time for which a request waits for its text. The connection of a client that has left would be held
+/// for as long.
+const TEXT_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// A request for the text.
 struct MetricsOrder {
@@ -38,11 +44,12 @@ impl MetricsThreads {
         Ok(Self(orders))
     }
 
-    /// Returns the text; `None` if the server has not all its parts yet, or too many requests wait.
+    /// Returns the text; `None` if the server has not all its parts yet, too many requests wait, or the text
+    /// takes too long.
     pub(crate) async fn text(self, format: MetricsFormat) -> Option<String> {
         let (reply, text) = oneshot::channel();
         self.0.try_send(MetricsOrder { format, reply }).ok()?;
-        text.await.ok().flatten()
+        timeout(TEXT_TIME_MAX, text).await.ok()?.ok().flatten()
     }
 }
 
@@ -50,8 +57,23 @@ fn serve(place: &MetricsPlace, received: &Mutex<Receiver<MetricsOrder>>) {
     let next = || received.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
     while let Some(order) = next() {
         if !order.reply.is_closed() {
-            // The client may have left meanwhile.
+            // The request may have waited for too long meanwhile.
             let _ = order.reply.send(place.text(order.format));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_does_not_wait_for_ever_for_its_text() {
+        let (orders, received) = sync_channel(1);
+        let threads = MetricsThreads(orders);
+        let builder = &mut tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_time().start_paused(true).build().unwrap();
+        assert_eq!(runtime.block_on(threads.text(MetricsFormat::Prometheus)), None);
+        assert!(received.try_recv().unwrap().reply.is_closed());
     }
 }
