@@ -69,6 +69,25 @@ fn what_restricts_http_and_is_not_in_force_stops_the_start() {
 }
 
 #[test]
+fn copies_over_http_need_a_certificate_or_an_option() {
+    let http = "xrd.protocol http *\nhttp.exthandler xrdtpc libXrdHttpTPC.so\n";
+    let Loaded { effective, report } = loaded(http);
+    assert!(!effective.serves_http_copies());
+    assert!(report.is_ok(), "{report}");
+    assert!(report.problems().iter().any(|problem| problem.kind == ProblemKind::Doubtful), "{report}");
+    let Loaded { effective, report } =
+        loaded(&format!("{http}xrd.tls /cert.pem /key.pem\nxrd.tlsca noverify\n"));
+    assert!(effective.serves_http_copies());
+    assert!(report.problems().iter().all(|problem| problem.kind != ProblemKind::Doubtful), "{report}");
+    let Loaded { effective, report } = loaded(&http.replace("libXrd", "+notls libXrd"));
+    assert!(effective.serves_http_copies() && report.problems().is_empty(), "{report}");
+    let shown = show(&effective);
+    let line =
+        shown.iter().find(|line| line.directive == "http.exthandler").and_then(|line| line.value.clone());
+    assert_eq!(line.as_deref(), Some("xrdtpc +notls libXrdHttpTPC.so"));
+}
+
+#[test]
 fn copies_over_http_need_their_handler() {
     assert!(!*loaded("xrd.protocol http *\n").effective.http.copies);
     let text = "xrd.protocol http *\nhttp.exthandler xrdtpc +notls /usr/lib64/libXrdHttpTPC-5.so\ntpc.allow local\n\
@@ -85,7 +104,8 @@ fn copies_over_http_need_their_handler() {
         .collect();
     let again = loaded(&shown.join("\n")).effective.http;
     assert_eq!(*again.copy_networks, *http.copy_networks);
-    assert_eq!((*again.copies, *again.copy_times), (true, *http.copy_times));
+    assert_eq!((*again.copies, again.copies_without_tls), (true, true));
+    assert_eq!(*again.copy_times, *http.copy_times);
     assert_eq!(*again.authority_directory, *http.authority_directory);
     assert_eq!(again.authority_file.as_deref().and_then(|path| path.to_str()), Some("/f"));
     let alone = loaded("xrd.protocol http *\ntpc.timeout 10\n").effective.http;

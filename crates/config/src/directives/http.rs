@@ -79,7 +79,7 @@ pub(super) const SECTION: Section = Section {
         )
             .default("none")
             .help("Additional handlers. With `libXrdHttpTPC.so`, clients can order third-party copies (COPY); see \
-                   `docs/http.md`. Others are not in force yet, such as the issue of macaroons (`scalla auth \
+                   `docs/http.md`. Without `+notls` this needs a certificate (`xrd.tls`). Others are not in force yet, such as the issue of macaroons (`scalla auth \
                    macaroon` makes them).")
             .example("xrdtpc libXrdHttpTPC.so"),
         Directive::new(
@@ -406,6 +406,12 @@ pub(crate) fn check_http(effective: &Effective, report: &mut ConfigReport) {
     }
     if !effective.serves_http() {
         return;
+    }
+    if *http.copies && !effective.serves_http_copies() {
+        let what =
+            "http.exthandler: without a certificate there are no third-party copies, so COPY is refused";
+        let allowed = "name a certificate by xrd.tls, or add +notls before the library";
+        report.add(ProblemKind::Doubtful, http.copies.origin.clone(), what.to_owned(), allowed);
     }
     for guard in &http.missing_guards {
         let what = format!("{} {RESTRICTS} yet", guard.value);

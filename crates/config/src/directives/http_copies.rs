@@ -14,17 +14,20 @@ use std::time::Duration;
 const COPY_LIBRARY: &str = "libXrdHttpTPC";
 
 /// `http.exthandler name [+notls] library [parameters]`. The handler of copies is built in; others are not
-/// in force.
+/// in force. Without `+notls` a handler needs a certificate.
 pub(super) fn handler(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     arguments.need("name")?;
     let mut token = arguments.need("library")?;
+    let mut without_tls = false;
     while token.text.starts_with('+') {
+        without_tls |= token.text == "+notls";
         token = arguments.need("library")?;
     }
     if base_name(&token.text) != COPY_LIBRARY {
         return apply_not_yet(arguments, draft);
     }
     draft.effective.http.copies.set(true, arguments.origin());
+    draft.effective.http.copies_without_tls = without_tls;
     // The parameters of the library are those of `tpc.` directives.
     while arguments.next().is_some() {}
     Ok(())

@@ -123,6 +123,8 @@ pub struct HttpConfig {
     pub pages: Setting<ServerPages>,
     /// `http.exthandler … libXrdHttpTPC.so`: clients can order third-party copies.
     pub copies: Setting<bool>,
+    /// `+notls` of that directive: also without a certificate.
+    pub copies_without_tls: bool,
     /// `tpc.allow` and `tpc.deny`.
     pub copy_networks: Setting<HttpCopyNetworks>,
     /// `tpc.timeout`.
@@ -150,6 +152,7 @@ impl Default for HttpConfig {
             delay_max: Setting::new(DELAY_MAX, Origin::Default),
             pages: Setting::default(),
             copies: off(),
+            copies_without_tls: false,
             copy_networks: Setting::new(HttpCopyNetworks::default(), Origin::Default),
             copy_times: Setting::new(COPY_TIMES, Origin::Default),
             authority_directory: Setting::new(None, Origin::Default),

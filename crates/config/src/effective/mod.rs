@@ -188,6 +188,13 @@ impl Effective {
         }
     }
 
+    /// Reports whether clients can order third-party copies over HTTP. Their handler needs a certificate,
+    /// unless it has `+notls`.
+    #[must_use]
+    pub fn serves_http_copies(&self) -> bool {
+        *self.http.copies && (self.http.copies_without_tls || self.network.tls.is_some())
+    }
+
     /// Returns the site name in macaroons.
     #[must_use]
     pub fn macaroon_site(&self) -> Option<&str> {

@@ -41,7 +41,8 @@ pub(super) fn show(effective: &Effective, lines: &mut EffectiveLines) {
     }
     lines.restart("http.maxdelay", &values.delay_max, time);
     if *values.copies {
-        lines.restart("http.exthandler", &values.copies, |_| "xrdtpc libXrdHttpTPC.so".to_owned());
+        let option = if values.copies_without_tls { "+notls " } else { "" };
+        lines.restart("http.exthandler", &values.copies, |_| format!("xrdtpc {option}libXrdHttpTPC.so"));
     }
     let HttpCopyNetworks { local, private } = *values.copy_networks;
     for (allows, network) in [(local, "local"), (private, "private")] {
