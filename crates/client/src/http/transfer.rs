@@ -6,8 +6,8 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use std::{fmt, io};
@@ -114,8 +114,7 @@ impl HttpTransfer {
     pub async fn get(&self, more: HeaderMap) -> Result<DownloadedFile, TransferFailure> {
         let reply = self.send(&Method::GET, &more, None).await?;
         check_encoding(&reply.headers)?;
-        let codings = reply.headers.get_all(header::TRANSFER_ENCODING);
-        let is_chunked = codings.iter().any(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
+        let is_chunked = is_chunked(&reply.headers)?;
         let size = content_length(&reply.headers);
         if reply.status != StatusCode::OK {
             let text = format!("it answers {} to a request for the whole file", reason(reply.status));
@@ -143,10 +142,9 @@ impl HttpTransfer {
         length: u64,
         source: &UploadSource,
     ) -> Result<(), TransferFailure> {
-        let (sent, source) = (Arc::<AtomicU64>::default(), source.clone());
-        let upload = Upload { length, source, sent: sent.clone() };
+        let upload = Upload { length, source: source.clone(), sent: Mutex::default() };
         self.send(&Method::PUT, &more, Some(&upload)).await?;
-        if sent.load(Ordering::Relaxed) < length {
+        if upload.sent() < length {
             let text = "it reports success before it has received the file";
             return Err(Cause::BadAnswer(text.to_owned()).into());
         }
@@ -204,12 +202,12 @@ impl HttpTransfer {
         let mut request = Request::new(body);
         *request.method_mut() = method.clone();
         self.fill(&mut request, more, upload, address)?;
-        let go = std::sync::Mutex::new(Some(go));
+        let go = Mutex::new(Some(go));
         hyper::ext::on_informational(&mut request, move |response| {
             if response.status() != StatusCode::CONTINUE {
                 return;
             }
-            let go = go.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+            let go = go.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(go) = go {
                 // The upload may have begun without it.
                 let _ = go.send(());
@@ -288,6 +286,19 @@ impl HttpTransfer {
     }
 }
 
+/// Reports whether a body has chunks, or fails if it has another transfer coding. A body with another
+/// one ends with the connection, and its coding would be stored as if it were the file.
+fn is_chunked(headers: &HeaderMap) -> Result<bool, Cause> {
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => Ok(false),
+        (Some(coding), None) if coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") => Ok(true),
+        (Some(_), _) => {
+            Err(Cause::BadAnswer("the file has another transfer coding than chunks, once".to_owned()))
+        }
+    }
+}
+
 /// Returns the beginning of the text of a reply.
 async fn text_of(incoming: &mut Incoming) -> String {
     let mut bytes = Vec::new();
@@ -355,8 +366,22 @@ impl DownloadedFile {
 struct Upload {
     length: u64,
     source: UploadSource,
-    /// Number of bytes that the last request has sent.
-    sent: Arc<AtomicU64>,
+    /// Number of bytes that the last request has sent. Each request has a counter of its own, because the
+    /// connection of an earlier one may still be ending.
+    sent: Mutex<Arc<AtomicU64>>,
+}
+
+impl Upload {
+    /// Returns the counter of a new request.
+    fn restart(&self) -> Arc<AtomicU64> {
+        let new = Arc::<AtomicU64>::default();
+        *self.sent.lock().unwrap_or_else(PoisonError::into_inner) = new.clone();
+        new
+    }
+
+    fn sent(&self) -> u64 {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner).load(Ordering::Relaxed)
+    }
 }
 
 /// The body of a request.
@@ -378,16 +403,19 @@ enum TransferBody {
 
 impl TransferBody {
     fn upload(upload: &Upload, may_begin: oneshot::Receiver<()>) -> Self {
-        let Upload { length, source, sent } = upload;
-        sent.store(0, Ordering::Relaxed);
-        if *length == 0 {
+        let sent = upload.restart();
+        if upload.length == 0 {
             return Self::Empty;
         }
         let may_begin = Box::pin(async move {
-            // Without `100 Continue`, the upload begins after this time.
-            let _ = timeout(CONTINUE_TIME, may_begin).await;
+            match timeout(CONTINUE_TIME, may_begin).await {
+                // Without `100 Continue`, the upload begins after this time.
+                Ok(Ok(())) | Err(_) => {}
+                // The reply is there, so the server does not want the file. The request ends by being dropped.
+                Ok(Err(_)) => std::future::pending().await,
+            }
         });
-        Self::Waiting { may_begin, source: source.clone(), left: *length, sent: sent.clone() }
+        Self::Waiting { may_begin, source: upload.source.clone(), left: upload.length, sent }
     }
 }
 
@@ -432,6 +460,100 @@ impl Body for TransferBody {
         match self {
             Self::Empty => SizeHint::with_exact(0),
             Self::Waiting { left, .. } | Self::Sending { left, .. } => SizeHint::with_exact(*left),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connect::AddressFilter;
+    use crate::credentials::Credentials;
+    use crate::settings::Settings;
+    use std::sync::atomic::AtomicUsize;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    /// Time after which a test fails.
+    const TEST_TIME: Duration = Duration::from_secs(60);
+
+    fn transfer(url: &str) -> HttpTransfer {
+        let filter = AddressFilter::new(|_, address| Ok(vec![address]));
+        let client = Client::for_server(Settings::default(), "test", filter, None, Credentials::none());
+        HttpTransfer::new(&client, url, HeaderMap::new(), TEST_TIME, |_| {}).unwrap()
+    }
+
+    /// Takes one request, sends a reply, and returns the number of bytes that follow the head.
+    async fn reply_once(listener: TcpListener, reply: &'static str) -> usize {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut taken = Vec::new();
+        let head = loop {
+            if let Some(at) = taken.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
+                break at + 4;
+            }
+            assert_ne!(stream.read_buf(&mut taken).await.unwrap(), 0, "no whole head");
+        };
+        stream.write_all(reply.as_bytes()).await.unwrap();
+        // The end can be one of an aborted connection.
+        let _ = stream.read_to_end(&mut taken).await;
+        taken.len() - head
+    }
+
+    #[tokio::test]
+    async fn nothing_is_sent_after_a_refusal() {
+        let answered = async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("http://{}/f", listener.local_addr().unwrap());
+            let reply = "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno";
+            let server = tokio::spawn(reply_once(listener, reply));
+            let started = Arc::<AtomicUsize>::default();
+            let counted = started.clone();
+            let source: UploadSource = Arc::new(move || {
+                counted.fetch_add(1, Ordering::Relaxed);
+                let (to, parts) = mpsc::channel(1);
+                to.try_send(Ok(Bytes::from_static(b"seven b"))).unwrap();
+                parts
+            });
+            let put = transfer(&url).put(HeaderMap::new(), 7, &source).await;
+            assert!(
+                matches!(&put, Err(TransferFailure::Status { status, text }) if *status == 403 && text == "no"),
+                "{put:?}"
+            );
+            assert_eq!(server.await.unwrap(), 0, "bytes of the file");
+            assert_eq!(started.load(Ordering::Relaxed), 0, "the file is read");
+        };
+        timeout(TEST_TIME, answered).await.unwrap();
+    }
+
+    #[test]
+    fn requests_count_their_own_bytes() {
+        let source: UploadSource = Arc::new(|| mpsc::channel(1).1);
+        let upload = Upload { length: 7, source, sent: Mutex::default() };
+        let first = upload.restart();
+        let second = upload.restart();
+        first.fetch_add(7, Ordering::Relaxed);
+        assert_eq!(upload.sent(), 0);
+        second.fetch_add(3, Ordering::Relaxed);
+        assert_eq!(upload.sent(), 3);
+    }
+
+    #[test]
+    fn a_file_has_no_coding_but_chunks() {
+        let found = |values: &[&'static str]| {
+            let pairs =
+                values.iter().map(|value| (header::TRANSFER_ENCODING, HeaderValue::from_static(value)));
+            is_chunked(&pairs.collect()).ok()
+        };
+        assert_eq!(found(&[]), Some(false));
+        assert_eq!(found(&["Chunked"]), Some(true));
+        for values in [
+            &["chunked", "gzip"][..],
+            &["gzip", "chunked"],
+            &["chunked", "chunked"],
+            &["gzip, chunked"],
+            &["identity"],
+        ] {
+            assert_eq!(found(values), None, "{values:?}");
         }
     }
 }
