@@ -19,7 +19,7 @@ SECONDS = 60 * peers.SLOWNESS
 SMALL = b"hello world\n"
 BIG = bytes(range(256)) * 20_000
 SECRET = "secret-of-the-user"
-OURS = "xrd.protocol http *\nxrootd.chksum max 2 adler32 md5 crc32c\nhttp.exthandler xrdtpc libXrdHttpTPC.so\n"
+OURS = "xrd.protocol http *\nxrootd.chksum max 2 adler32 md5 crc32c\nhttp.exthandler xrdtpc +notls libXrdHttpTPC.so\n"
 
 
 class OurCopies(peers.Ours):
@@ -155,6 +155,7 @@ def test_orders_that_cannot_be_carried_out_change_nothing(ours, other):
         (400, "/new", "Source: ftp://localhost/x"),
         (400, "/new", "Source: http://user:word@localhost/x"),
         (400, "/new", source, "TransferHeaderHost: other"),
+        (400, "/new", "Source: root://localhost//x", "TransferHeaderAuthorization: Bearer x"),
         (500, "/new", "Source: http://localhost:1/x"),
         (412, "/small", source, "Overwrite: F"),
         (501, "/new", source, "If-Match: \"x\""),
@@ -163,6 +164,15 @@ def test_orders_that_cannot_be_carried_out_change_nothing(ours, other):
         assert status == expected, (path, headers, status, lines)
     assert order(ours, "/small", source, "Overwrite: F")[1][0].startswith("failure: Unable to create /small; file exists, local=/small, remote=")
     assert names(ours) == before and (ours.tree / "small").read_bytes() == SMALL
+    with socket.create_connection(("127.0.0.1", ours.port), SECONDS) as client:
+        # The body does not arrive.
+        client.sendall(f"COPY /new HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n{source}\r\n\r\n".encode())
+        assert client.recv(1000).startswith(b"HTTP/1.1 415 ")
+    # Directories of the path stay.
+    assert order(ours, "/deep/new", "Source: http://localhost:1/x")[0] == 500
+    assert list((ours.tree / "deep").iterdir()) == []
+    (ours.tree / "deep").rmdir()
+    assert names(ours) == before
     status, lines = order(ours, "/small", f"Source: {other.origin}/big")
     assert lines[-1] == "success: Created" and (ours.tree / "small").read_bytes() == BIG
     peers.place(ours.tree / "small", SMALL)
@@ -389,7 +399,8 @@ def test_many_copies_at_once(other):
                     writer.write(f"COPY /many-{index} HTTP/1.1\r\nHost: h\r\nConnection: close\r\nSource: {other.origin}/small\r\n\r\n".encode())
                     reply = await reader.read()
                     writer.close()
-                    if reply:
+                    # A copy that waits too long for its place must be ordered again.
+                    if reply and not reply.startswith(b"HTTP/1.1 503 "):
                         return reply
                 except ConnectionError:
                     pass
@@ -439,6 +450,17 @@ def test_a_manager_redirects_copies_to_servers(other):
         status, lines = order(manager, str(area / "f"), f"Destination: {other.origin}/from-cluster", options=["-L"])
         assert lines[-1] == "success: Created" and (other.tree / "from-cluster").read_bytes() == SMALL, lines
         assert order(manager, str(area / "none"), f"Destination: {other.origin}/none")[0] == 404
+        # The manager contacts no remote server, not even if a file is to be replaced.
+        with socket.socket() as source:
+            source.bind(("127.0.0.1", 0))
+            source.listen()
+            url = f"http://localhost:{source.getsockname()[1]}/f"
+            assert order(manager, str(area / "f"), f"Source: {url}")[0] == 307
+            assert order(manager, str(area / "f"), f"Source: {url}", "Overwrite: F")[0] == 412
+            source.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                source.accept()
+        assert area.get("f") == SMALL
 
 
 def test_options_name_the_method(ours):

@@ -18,9 +18,22 @@ pub const HANDSHAKES_PER_HOST_MAX: usize = 256;
 pub const COPIES_MAX: usize = 256;
 
 /// Maximum number of them that one host has ordered.
-pub const COPIES_PER_HOST_MAX: usize = 64;
+pub const COPIES_PER_HOST_MAX: usize = 128;
 
-const _: () = assert!(COPIES_PER_HOST_MAX < COPIES_MAX && COPIES_MAX < CONNECTIONS_MAX);
+/// Maximum number of them that one user of a host has ordered. Clients without a name are one user.
+pub const COPIES_PER_USER_MAX: usize = 64;
+
+const _: () = assert!(COPIES_PER_USER_MAX < COPIES_PER_HOST_MAX && COPIES_PER_HOST_MAX < COPIES_MAX);
+const _: () = assert!(COPIES_MAX < CONNECTIONS_MAX);
+
+/// Maximum time for which a copy waits for its place. Then the client may repeat the request.
+pub const COPY_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Seconds after which it may do so.
+pub const COPY_RETRY_SECONDS: u32 = 30;
+
+/// Bytes that the source of a copy must send within the maximum time without progress.
+pub const COPY_PROGRESS_BYTES_MIN: u64 = 64 * 1024;
 
 /// HTTP uses one part in this many of the descriptors for connections and files.
 pub const DESCRIPTORS_SHARE: usize = 2;

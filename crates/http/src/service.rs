@@ -343,7 +343,7 @@ async fn respond(
         "DELETE" => names::delete(&context).await,
         "MKCOL" => names::make_collection(&context, body).await,
         "MOVE" => names::rename(&context).await,
-        "COPY" => crate::copy::reply(&context).await,
+        "COPY" => crate::copy::reply(&context, body).await,
         "PROPFIND" => listing::properties(&context, body).await,
         "PATCH" => Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, "Request not supported yet.")),
         _ => Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, "Request not supported.")),

@@ -23,13 +23,16 @@ pub use remote::{
 };
 pub(crate) use slots::HttpCopySlots;
 
+use crate::call::{CallFailure, RequestFile};
 use crate::conditions;
 use crate::host_shares::{HeldShare, SharedPart};
 use crate::reply::{self, ReplyBody, RequestRefusal, RequestReply};
 use crate::service::{RequestContext, ServedConnection};
-use base::Descriptor;
+use crate::{COPY_RETRY_SECONDS, COPY_WAIT_MAX};
+use base::{Descriptor, ErrorKind};
 use bytes::Bytes;
 use hyper::StatusCode;
+use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use progress::CopyProgress;
 use request::{CopyDirection, CopyRequest};
@@ -108,10 +111,19 @@ impl CopyTask {
         copies: &Copies,
         request: &CopyRequest,
     ) -> Result<Self, RequestRefusal> {
-        let waiting = context.shared().copy_slots.take(context.connection.address());
-        let _slot = tokio::select! {
+        let user = context.caller.entity().and_then(|entity| entity.name.as_deref());
+        let waiting = context.shared().copy_slots.take(context.connection.address(), user, COPY_WAIT_MAX);
+        let slot = tokio::select! {
             slot = waiting => slot,
             () = until_disconnected(&context.caller) => return Err(refusal(HttpCopyFailure::gone())),
+        };
+        let Some(_slot) = slot else {
+            let host = context.caller.identity.host();
+            tracing::info!(
+                "HTTP {} for {host} is refused, because too many are in progress",
+                request.direction
+            );
+            return Err(CallFailure::Later(COPY_RETRY_SECONDS).into());
         };
         let _descriptor = take_descriptor(context)?;
         let url = request.url.clone();
@@ -186,16 +198,36 @@ impl CopyTask {
 }
 
 /// Replies to COPY.
-pub(crate) async fn reply(context: &RequestContext) -> Result<RequestReply, RequestRefusal> {
+pub(crate) async fn reply(context: &RequestContext, body: &Incoming) -> Result<RequestReply, RequestRefusal> {
     let Some(copies) = &context.shared().config.copies else {
         return Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, "Request not supported."));
     };
+    if !body.is_end_stream() {
+        // While a body has not been read, a client that disconnects is not noticed.
+        let text = "The body of COPY must be empty.";
+        return Err(RequestRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
+    }
     conditions::no_condition(context.headers())?;
     let request = request::parse(context.headers());
     let request = request.map_err(|text| RequestRefusal::new(StatusCode::BAD_REQUEST, text))?;
     match request.direction {
         CopyDirection::Pull => pull::reply(context, copies, &request).await,
         CopyDirection::Push => push::reply(context, copies, &request).await,
+    }
+}
+
+/// Returns the reply of a server that redirects clients: the redirect to another server, or an error.
+async fn not_here(opened: Result<RequestFile, RequestRefusal>) -> RequestRefusal {
+    match opened {
+        Ok(file) => {
+            file.discard().await;
+            let text = "This server redirects copies, and has not found another server.";
+            RequestRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, text)
+        }
+        Err(RequestRefusal::Call(CallFailure::Error(error))) if error.kind == ErrorKind::ItExists => {
+            RequestRefusal::new(StatusCode::PRECONDITION_FAILED, error.text)
+        }
+        Err(refusal) => refusal,
     }
 }
 

@@ -3,8 +3,8 @@
 use super::{RemotePeer, ReplySender};
 use bytes::Bytes;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio::task::JoinHandle;
 
@@ -17,22 +17,38 @@ const TEXT_CHARS_MAX: usize = 2000;
 /// The progress of a copy.
 #[derive(Default)]
 pub(super) struct CopyProgress {
-    bytes: AtomicU64,
+    bytes: Mutex<ByteCounter>,
     peer: RemotePeer,
 }
 
+/// The bytes of one attempt to copy the file.
+#[derive(Clone, Default)]
+pub(super) struct ByteCounter(Arc<AtomicU64>);
+
+impl ByteCounter {
+    pub(super) fn add(&self, bytes: u64) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
 impl CopyProgress {
+    fn counter(&self) -> MutexGuard<'_, ByteCounter> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        self.counter().0.load(Ordering::Relaxed)
     }
 
     pub(super) fn add(&self, bytes: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.counter().add(bytes);
     }
 
-    /// Begins at the first byte again.
-    pub(super) fn restart(&self) {
-        self.bytes.store(0, Ordering::Relaxed);
+    /// Begins at the first byte again. What the earlier attempt still counts does not count for this one.
+    pub(super) fn restart(&self) -> ByteCounter {
+        let new = ByteCounter::default();
+        *self.counter() = new.clone();
+        new
     }
 
     /// Returns the address of the remote server, which is recorded there.
@@ -122,6 +138,19 @@ mod tests {
             let text = marker(1_795_189_756, 5_000_000, Some(peer.parse().unwrap()));
             assert_eq!(text, format!("{head}RemoteConnections: {shown}\nEnd\n"));
         }
+    }
+
+    #[test]
+    fn an_earlier_attempt_does_not_count() {
+        let progress = CopyProgress::default();
+        let first = progress.restart();
+        first.add(5);
+        assert_eq!(progress.bytes(), 5);
+        let second = progress.restart();
+        first.add(5);
+        assert_eq!(progress.bytes(), 0);
+        second.add(7);
+        assert_eq!(progress.bytes(), 7);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use super::progress::Markers;
 use super::request::CopyRequest;
 use super::{Copies, CopyTask, HttpCopyFailure, RemoteDownload, ReplySender, until_disconnected};
+use crate::COPY_PROGRESS_BYTES_MIN;
 use crate::call::{CallFailure, RequestFile};
 use crate::expected::ExpectedChecksums;
 use crate::reply::{RequestRefusal, RequestReply};
@@ -14,7 +15,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderName};
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use vfs::{OpenRequest, Operation, Target};
 
 /// Permission bits of new files.
@@ -49,6 +50,11 @@ pub(super) async fn reply(
     // The checksums of the client are checked before anything happens.
     ExpectedChecksums::of(context.headers())?;
     let new = NewName::of(context.target.clone())?;
+    if copies.redirects {
+        // Neither this server nor the rights of the client here decide. A file that is to be replaced is
+        // opened at once, so that no remote server is contacted from here.
+        return Err(super::not_here(open(context, new.target(), !request.overwrite).await).await);
+    }
     let task = CopyTask::begin(context, copies, request).await?;
     // The rights of the client are checked here, before a remote server is contacted.
     let file = create(context, new.target(), request, &task).await?;
@@ -64,6 +70,8 @@ pub(super) async fn reply(
     };
     let file = match file {
         Some(file) => file,
+        // Nobody waits for the file that would replace the present one.
+        None if context.caller.is_disconnected() => return Err(task.refuse(HttpCopyFailure::gone())),
         None => open(context, new.target(), false).await?,
     };
     let (reply, to) = task.accept();
@@ -239,38 +247,50 @@ async fn receive(
     expected: &mut ExpectedChecksums,
     to: &ReplySender,
 ) -> Result<(), HttpCopyFailure> {
-    let Copies { stall_time, first_time, .. } = task.copies;
-    let (mut limit, mut written) = (first_time, 0_u64);
+    let mut rate = SourceRate::new(&task.copies);
+    let mut written = 0_u64;
     let mut pending: Vec<u8> = Vec::new();
     loop {
+        let began = Instant::now();
         let part = match first.take() {
             Some(part) => part,
             None => tokio::select! {
                 biased;
                 () = to.closed() => return Err(HttpCopyFailure::gone()),
-                part = timeout(limit, download.parts.next()) => part.map_err(|_| silent(limit))??,
+                part = timeout(rate.left(), download.parts.next()) => part.map_err(|_| rate.failure())??,
             },
         };
-        limit = stall_time;
         let arrived = part.as_ref().map_or(0, Bytes::len);
+        let is_slow = !rate.count(began.elapsed(), arrived);
+        if is_slow && part.is_some() {
+            return Err(rate.failure());
+        }
         task.progress.add(u64::try_from(arrived).unwrap_or(u64::MAX));
         if download.size.is_some_and(|size| task.progress.bytes() > size) {
             return Err(wrong_size());
         }
         let is_end = part.is_none();
-        pending.extend_from_slice(part.as_deref().unwrap_or_default());
-        if pending.len() < WRITE_BYTES && !is_end {
+        let part = part.unwrap_or_default();
+        let ready = match pending.is_empty() && part.len() >= WRITE_BYTES {
+            // Large parts are not copied.
+            true => &part[..],
+            false => {
+                pending.extend_from_slice(&part);
+                &pending[..]
+            }
+        };
+        if ready.len() < WRITE_BYTES && !is_end {
             continue;
         }
         if !expected.is_empty() {
-            expected.update(&pending);
+            expected.update(ready);
             // Checksums of fast copies must not keep other clients from the thread.
             tokio::task::yield_now().await;
         }
-        if !pending.is_empty() {
-            file.write(written, &pending).await?;
+        if !ready.is_empty() {
+            file.write(written, ready).await?;
         }
-        written = written.saturating_add(u64::try_from(pending.len()).unwrap_or(u64::MAX));
+        written = written.saturating_add(u64::try_from(ready.len()).unwrap_or(u64::MAX));
         pending.clear();
         if is_end {
             break;
@@ -282,6 +302,56 @@ async fn receive(
     Ok(())
 }
 
+/// The least rate of a source: in each period in which this server waits for it, it must send some bytes.
+/// Otherwise some sources that send a byte now and then would keep others from being read.
+struct SourceRate {
+    stall_time: Duration,
+    has_begun: bool,
+    /// The time of the present period.
+    limit: Duration,
+    waited: Duration,
+    arrived: u64,
+}
+
+impl SourceRate {
+    fn new(copies: &Copies) -> Self {
+        let Copies { stall_time, first_time, .. } = *copies;
+        Self { stall_time, has_begun: false, limit: first_time, waited: Duration::ZERO, arrived: 0 }
+    }
+
+    /// Returns the time that is left to the source, if it sends nothing.
+    fn left(&self) -> Duration {
+        self.limit.saturating_sub(self.waited)
+    }
+
+    /// Counts bytes for which this server has waited. The first ones, and then enough of them, begin a new
+    /// period. Reports whether the source may go on.
+    fn count(&mut self, waited: Duration, bytes: usize) -> bool {
+        self.waited = self.waited.saturating_add(waited);
+        self.arrived = self.arrived.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+        let may_go_on = self.waited < self.limit;
+        if self.arrived >= COPY_PROGRESS_BYTES_MIN || (!self.has_begun && bytes > 0) {
+            self.has_begun = true;
+            (self.limit, self.waited, self.arrived) = (self.stall_time, Duration::ZERO, 0);
+        }
+        may_go_on
+    }
+
+    fn failure(&self) -> HttpCopyFailure {
+        match self.arrived {
+            0 => silent(self.limit),
+            arrived => {
+                let text = format!(
+                    "Transfer failed because only {arrived} bytes have been received from the source (pull mode) in {} \
+                     seconds.",
+                    self.limit.as_secs()
+                );
+                HttpCopyFailure::new(StatusCode::GATEWAY_TIMEOUT, text)
+            }
+        }
+    }
+}
+
 fn wrong_size() -> HttpCopyFailure {
     let text = "The file has another size than the remote server has announced";
     HttpCopyFailure::new(StatusCode::INTERNAL_SERVER_ERROR, text)
@@ -291,6 +361,37 @@ fn wrong_size() -> HttpCopyFailure {
 mod tests {
     use super::*;
     use hyper::header::HeaderValue;
+
+    fn rate(stall: u64, first: u64) -> SourceRate {
+        let (stall_time, limit) = (Duration::from_secs(stall), Duration::from_secs(first));
+        SourceRate { stall_time, has_begun: false, limit, waited: Duration::ZERO, arrived: 0 }
+    }
+
+    #[test]
+    fn a_source_that_sends_a_byte_now_and_then_has_one_period() {
+        let second = Duration::from_secs(1);
+        for (stall, first) in [(60, 120), (60, 60)] {
+            let mut rate = rate(stall, first);
+            assert!(rate.count(second * 59, 1), "the first byte");
+            assert_eq!(rate.left(), second * 60);
+            assert!(rate.count(second * 59, 1));
+            assert_eq!(rate.left(), second);
+            assert!(!rate.count(second, 1));
+            assert!(rate.failure().text.contains("only 2 bytes"), "{:?}", rate.failure());
+        }
+        assert_eq!(rate(60, 120).left(), second * 120);
+        assert!(!rate(60, 120).count(second * 120, 0));
+    }
+
+    #[test]
+    fn enough_bytes_begin_a_new_period() {
+        let (second, enough) = (Duration::from_secs(1), usize::try_from(COPY_PROGRESS_BYTES_MIN).unwrap());
+        let mut rate = rate(60, 60);
+        for _ in 0..10 {
+            assert!(rate.count(second * 59, enough));
+            assert_eq!(rate.left(), second * 60);
+        }
+    }
 
     #[test]
     fn the_checksum_of_the_client_is_asked_for() {

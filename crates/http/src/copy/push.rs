@@ -1,6 +1,6 @@
 //! Copies to a remote server, by PUT.
 
-use super::progress::{CopyProgress, Markers};
+use super::progress::{ByteCounter, Markers};
 use super::request::CopyRequest;
 use super::{Copies, CopyTask, HttpCopyFailure, ReplySender, UploadSource};
 use crate::call::RequestFile;
@@ -34,11 +34,15 @@ pub(super) async fn reply(
         let text = "The checksum of the destination is not verified (RequireChecksumVerification).";
         return Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, text));
     }
-    let task = CopyTask::begin(context, copies, request).await?;
     let open = || {
         let request = OpenRequest { read: true, stat: true, ..OpenRequest::default() };
         Operation::Open(context.target.clone(), Box::new(request))
     };
+    if copies.redirects {
+        let opened = context.open(open).await.map(|(file, _)| file);
+        return Err(super::not_here(opened).await);
+    }
+    let task = CopyTask::begin(context, copies, request).await?;
     let (file, stat) = context.open(open).await?;
     let stat = match stat {
         Some(stat) => stat,
@@ -89,10 +93,9 @@ fn source(task: &CopyTask, file: &Arc<RequestFile>, size: u64) -> UploadSource {
     let connection = task.connection.clone();
     Arc::new(move || {
         let (to, parts) = mpsc::channel(PARTS_AHEAD);
-        progress.restart();
-        let (file, progress, connection) = (file.clone(), progress.clone(), connection.clone());
+        let (file, counter, connection) = (file.clone(), progress.restart(), connection.clone());
         // The task ends when nothing takes its parts any longer.
-        tokio::spawn(read(file, size, progress, to, connection));
+        tokio::spawn(read(file, size, counter, to, connection));
         parts
     })
 }
@@ -101,7 +104,7 @@ fn source(task: &CopyTask, file: &Arc<RequestFile>, size: u64) -> UploadSource {
 async fn read(
     file: Arc<RequestFile>,
     size: u64,
-    progress: Arc<CopyProgress>,
+    counter: ByteCounter,
     to: mpsc::Sender<io::Result<Bytes>>,
     _connection: Arc<ServedConnection>,
 ) {
@@ -117,7 +120,7 @@ async fn read(
             Ok(read) => {
                 let read = u64::try_from(read).unwrap_or(u64::MAX);
                 at += read;
-                progress.add(read);
+                counter.add(read);
                 place.send(Ok(Bytes::from(bytes)));
             }
             Err(error) => {

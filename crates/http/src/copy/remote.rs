@@ -20,6 +20,9 @@ pub struct Copies {
     pub stall_time: Duration,
     /// Maximum time until the first progress, and for the reply to a complete upload.
     pub first_time: Duration,
+    /// Files are opened at other servers, to which clients are redirected. Then no remote server is
+    /// contacted.
+    pub redirects: bool,
 }
 
 /// A request for a file at a remote server.

@@ -95,7 +95,12 @@ pub fn parse(headers: &HeaderMap) -> Result<CopyRequest, String> {
     }
     let verification = single(headers, "requirechecksumverification")?;
     let needs_checksum = verification.is_some_and(|value| value.eq_ignore_ascii_case("true") || value == "1");
-    Ok(CopyRequest { direction, url: url.to_owned(), headers: passed(headers)?, overwrite, needs_checksum })
+    let headers = passed(headers)?;
+    if !headers.is_empty() && is_read_only(url) {
+        // The order would be carried out without the credentials that the client wants to be used.
+        return Err("Headers cannot be passed on to a server of the xroot protocol.".to_owned());
+    }
+    Ok(CopyRequest { direction, url: url.to_owned(), headers, overwrite, needs_checksum })
 }
 
 /// Returns the only value of a header.
@@ -128,6 +133,12 @@ fn check_url(url: &str, direction: CopyDirection) -> Result<(), String> {
         return bad("names a user, whose password would be a secret in logs");
     }
     Ok(())
+}
+
+/// Reports whether the scheme of a URL is one of the xroot protocol.
+fn is_read_only(url: &str) -> bool {
+    let scheme = url.split("://").next().unwrap_or_default();
+    READ_SCHEMES.iter().any(|known| known.eq_ignore_ascii_case(scheme))
 }
 
 /// Returns the headers that are passed on to the remote server.
@@ -233,6 +244,8 @@ mod tests {
         assert_eq!(passed.get("authorization").unwrap(), "Bearer remote");
         assert_eq!(passed.get("x-tag").unwrap(), "a: b");
         assert!(!format!("{passed:?}").contains("remote"), "a secret is shown");
+        let xroot = parsed(&[("source", "Root://h//f"), ("transferheaderauthorization", "Bearer remote")]);
+        assert!(xroot.is_err(), "the credentials would not be used");
         for pair in [
             ("transferheader", "x"),
             ("transferheaderhost", "evil"),

@@ -16,6 +16,8 @@ use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// Bytes of one read of a file of the xroot protocol.
 const PIECE_BYTES: usize = 1 << 20;
@@ -26,7 +28,7 @@ const DIGESTS: [HeaderName; 2] = [HeaderName::from_static("repr-digest"), Header
 /// Returns third-party copies over HTTP, if the configuration allows them.
 pub(crate) fn copies(effective: &config::Effective) -> Option<Copies> {
     let values = &effective.http;
-    if !*values.copies {
+    if !effective.serves_http_copies() {
         return None;
     }
     let policy = Outbound::new(effective.logical.copy_sources.value.clone(), &effective.host);
@@ -40,6 +42,7 @@ pub(crate) fn copies(effective: &config::Effective) -> Option<Copies> {
         servers: Arc::new(servers),
         stall_time: values.copy_times.stall,
         first_time: values.copy_times.first,
+        redirects: effective.cluster.role.redirects(),
     })
 }
 
@@ -94,6 +97,11 @@ fn transfer(client: &Client, request: &RemoteRequest) -> Result<HttpTransfer, Re
     made.map_err(|cause| RemoteFailure::Invalid(cause.to_string()))
 }
 
+/// Returns the time after which a copy goes on without the checksum of the source.
+fn checksum_time(request: &RemoteRequest) -> Duration {
+    request.reply_time / 2
+}
+
 async fn fetch_http(client: Client, request: RemoteRequest) -> Result<RemoteDownload, RemoteFailure> {
     let transfer = transfer(&client, &request)?;
     let mut digests = HeaderMap::new();
@@ -102,12 +110,10 @@ async fn fetch_http(client: Client, request: RemoteRequest) -> Result<RemoteDown
         if let Ok(wanted) = HeaderValue::from_str(wanted) {
             more.insert(HeaderName::from_static("want-digest"), wanted);
         }
-        let found = match transfer.head(more).await {
-            Ok(found) => found,
-            // The request for the file shows whether it can be read. Not all URLs are also for HEAD.
-            Err(TransferFailure::Status { .. }) => HeaderMap::new(),
-            Err(failure) => return Err(failed(failure)),
-        };
+        // The request for the file shows whether it can be read. Not all URLs are also for HEAD, and a server
+        // may compute the checksum of a large file for long.
+        let found = timeout(checksum_time(&request), transfer.head(more)).await;
+        let found = found.ok().and_then(Result::ok).unwrap_or_default();
         for name in DIGESTS {
             for value in found.get_all(&name) {
                 digests.append(name.clone(), value.clone());
@@ -133,9 +139,10 @@ async fn fetch_xroot(client: Client, request: RemoteRequest) -> Result<RemoteDow
     let file = opened.map_err(|error| failed_cause(error.cause()))?;
     let size = file.stat().await.map_err(|error| failed_cause(error.cause()))?.size;
     let mut digests = HeaderMap::new();
-    if request.wanted_digest.is_some() {
-        let found = client.file_system(&url).checksum(&url.path, Some("adler32")).await;
-        if let Ok(found) = found
+    if let Some(wanted) = &request.wanted_digest {
+        let files = client.file_system(&url);
+        let asked = files.checksum(&url.path, Some(kind_of(wanted)));
+        if let Ok(Ok(found)) = timeout(checksum_time(&request), asked).await
             && let Ok(value) = HeaderValue::from_str(&format!("{}={}", found.kind, found.value))
         {
             digests.insert(HeaderName::from_static("digest"), value);
@@ -143,6 +150,19 @@ async fn fetch_xroot(client: Client, request: RemoteRequest) -> Result<RemoteDow
     }
     let parts = XrootParts { file, offset: 0, size, read: None };
     Ok(RemoteDownload { size: Some(size), digests, parts: Box::new(parts) })
+}
+
+/// Returns the type of checksum that a server of the xroot protocol is asked for: the first one that is
+/// wanted, if it can be compared.
+fn kind_of(wanted: &str) -> &'static str {
+    let first = wanted.split([',', ';']).next().unwrap_or_default().trim();
+    match first.to_ascii_lowercase().as_str() {
+        "crc32c" => "crc32c",
+        "md5" => "md5",
+        "sha" | "sha1" | "sha-1" => "sha1",
+        "sha-256" | "sha256" => "sha256",
+        _ => "adler32",
+    }
 }
 
 /// A read in progress.
@@ -197,5 +217,23 @@ fn failed_cause(cause: &Cause) -> RemoteFailure {
             RemoteFailure::Status { status: 403, text: text.clone() }
         }
         cause => RemoteFailure::Failed(cause.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_of_xroot_are_asked_for_the_wanted_checksum() {
+        for (wanted, kind) in [
+            ("md5", "md5"),
+            ("SHA-256;q=1, md5", "sha256"),
+            ("sha", "sha1"),
+            ("crc32c", "crc32c"),
+            ("x", "adler32"),
+        ] {
+            assert_eq!(kind_of(wanted), kind, "{wanted}");
+        }
     }
 }
