@@ -253,7 +253,8 @@ def test_files_that_do_not_arrive_whole_are_not_kept(hasty, remote, reply, exist
     if not exists:
         assert not (hasty.tree / "target").exists()
     else:
-        (hasty.tree / "target").unlink(missing_ok=True)
+        assert (hasty.tree / "target").read_bytes() == SMALL
+        (hasty.tree / "target").unlink()
 
 
 @pytest.fixture(scope="module")

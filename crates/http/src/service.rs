@@ -166,6 +166,10 @@ impl ServedConnection {
         };
         let caller = Arc::new(caller);
         *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(caller.clone());
+        if *self.gone.borrow() {
+            // The client has disconnected during its login.
+            caller.disconnect();
+        }
         *known = Some(KnownClient { token, caller: caller.clone(), since: Instant::now() });
         Ok(caller)
     }

@@ -1,5 +1,5 @@
 //! Copies from a remote server. The file persists when all of it has arrived and it is closed; otherwise
-//! it is removed.
+//! it is removed, and a file that it would have replaced stays.
 
 use super::progress::Markers;
 use super::request::CopyRequest;
@@ -51,42 +51,34 @@ pub(super) async fn reply(
     ExpectedChecksums::of(context.headers())?;
     let new = NewName::of(context.target.clone())?;
     if copies.redirects {
-        // Neither this server nor the rights of the client here decide. A file that is to be replaced is
-        // opened at once, so that no remote server is contacted from here.
+        // Another server decides, so no remote server is contacted from here.
         return Err(super::not_here(open(context, new.target(), !request.overwrite).await).await);
     }
     let task = CopyTask::begin(context, copies, request).await?;
     // The rights of the client are checked here, before a remote server is contacted.
     let file = create(context, new.target(), request, &task).await?;
-    let begun = begin(context, &task, request, file.is_none()).await;
-    let (download, first, expected) = match begun {
+    let (download, expected) = match begin(context, &task, request).await {
         Ok(begun) => begun,
         Err(failure) => {
-            if let Some(file) = file {
-                file.discard().await;
-            }
+            file.discard().await;
             return Err(task.refuse(failure));
         }
     };
-    let file = match file {
-        Some(file) => file,
-        // Nobody waits for the file that would replace the present one.
-        None if context.caller.is_disconnected() => return Err(task.refuse(HttpCopyFailure::gone())),
-        None => open(context, new.target(), false).await?,
-    };
     let (reply, to) = task.accept();
-    let pull = Pull { task, file, download, first, expected };
+    let pull = Pull { task, file, download, expected };
     tokio::spawn(pull.run(to));
     Ok(reply)
 }
 
-/// Opens the file. With `new` it must not exist; otherwise its content is replaced.
+/// Opens the file. With `new` it must not exist; otherwise an existing one stays as it is until the new one is
+/// closed.
 async fn open(context: &RequestContext, target: &Target, new: bool) -> Result<RequestFile, RequestRefusal> {
     let open = || {
         let request = OpenRequest {
             write: true,
             new,
             delete: !new,
+            replace: !new,
             make_path: true,
             posc: true,
             mode: FILE_MODE,
@@ -97,53 +89,37 @@ async fn open(context: &RequestContext, target: &Target, new: bool) -> Result<Re
     Ok(context.open(open).await?.0)
 }
 
-/// Creates the file. Returns `None` if it exists and is to be replaced.
+/// Opens the file of a copy.
 async fn create(
     context: &RequestContext,
     target: &Target,
     request: &CopyRequest,
     task: &CopyTask,
-) -> Result<Option<RequestFile>, RequestRefusal> {
-    match open(context, target, true).await {
-        Ok(file) => Ok(Some(file)),
-        Err(RequestRefusal::Call(CallFailure::Error(error))) if error.kind == ErrorKind::ItExists => {
-            match request.overwrite {
-                true => Ok(None),
-                false => {
-                    let text = format!("Unable to create {}; file exists", task.local);
-                    Err(task.refuse(HttpCopyFailure::new(StatusCode::PRECONDITION_FAILED, text)))
-                }
-            }
+) -> Result<RequestFile, RequestRefusal> {
+    match open(context, target, !request.overwrite).await {
+        Err(RequestRefusal::Call(CallFailure::Error(error)))
+            if !request.overwrite && error.kind == ErrorKind::ItExists =>
+        {
+            let text = format!("Unable to create {}; file exists", task.local);
+            Err(task.refuse(HttpCopyFailure::new(StatusCode::PRECONDITION_FAILED, text)))
         }
-        Err(refusal) => Err(refusal),
+        opened => opened,
     }
 }
 
-/// What has arrived before the reply begins: the file, its first part if that was awaited, and the
-/// checksums that it must have.
-type BegunDownload = (RemoteDownload, Option<Option<Bytes>>, ExpectedChecksums);
-
-/// Begins to receive the file. `waits` is set if its first part must have arrived.
+/// Begins to receive the file. Returns it with the checksums that it must have.
 async fn begin(
     context: &RequestContext,
     task: &CopyTask,
     request: &CopyRequest,
-    waits: bool,
-) -> Result<BegunDownload, HttpCopyFailure> {
+) -> Result<(RemoteDownload, ExpectedChecksums), HttpCopyFailure> {
     let headers = context.headers();
     let mut merged = HeaderMap::new();
     copy_digests(headers, &mut merged);
     let wanted = (!merged.is_empty() || request.needs_checksum).then(|| wanted_digest(headers));
     let first_time = task.copies.first_time;
-    let begun = async {
-        let mut download = task.copies.servers.fetch(task.remote_request(wanted)).await?;
-        let first = match waits {
-            true => Some(download.parts.next().await?),
-            false => None,
-        };
-        Ok::<_, HttpCopyFailure>((download, first))
-    };
-    let (download, first) = tokio::select! {
+    let begun = task.copies.servers.fetch(task.remote_request(wanted));
+    let download = tokio::select! {
         begun = timeout(first_time, begun) => begun.map_err(|_| silent(first_time))??,
         () = until_disconnected(&task.caller) => return Err(HttpCopyFailure::gone()),
     };
@@ -171,7 +147,7 @@ async fn begin(
         let text = "No checksum of a known type can be verified, and RequireChecksumVerification is set";
         return Err(HttpCopyFailure::new(StatusCode::INTERNAL_SERVER_ERROR, text));
     }
-    Ok((download, first, expected))
+    Ok((download, expected))
 }
 
 fn copy_digests(from: &HeaderMap, to: &mut HeaderMap) {
@@ -209,15 +185,14 @@ struct Pull {
     task: CopyTask,
     file: RequestFile,
     download: RemoteDownload,
-    first: Option<Option<Bytes>>,
     expected: ExpectedChecksums,
 }
 
 impl Pull {
     async fn run(self, to: ReplySender) {
-        let Self { task, file, mut download, first, mut expected } = self;
+        let Self { task, file, mut download, mut expected } = self;
         let markers = Markers::start(task.progress.clone(), to.clone());
-        let received = receive(&task, &file, (&mut download, first), &mut expected, &to).await;
+        let received = receive(&task, &file, &mut download, &mut expected, &to).await;
         // The connection to the remote server ends first.
         drop(download);
         let result = match received.and_then(|()| check_whole(expected)) {
@@ -243,7 +218,7 @@ fn check_whole(expected: ExpectedChecksums) -> Result<(), HttpCopyFailure> {
 async fn receive(
     task: &CopyTask,
     file: &RequestFile,
-    (download, mut first): (&mut RemoteDownload, Option<Option<Bytes>>),
+    download: &mut RemoteDownload,
     expected: &mut ExpectedChecksums,
     to: &ReplySender,
 ) -> Result<(), HttpCopyFailure> {
@@ -252,13 +227,10 @@ async fn receive(
     let mut pending: Vec<u8> = Vec::new();
     loop {
         let began = Instant::now();
-        let part = match first.take() {
-            Some(part) => part,
-            None => tokio::select! {
-                biased;
-                () = to.closed() => return Err(HttpCopyFailure::gone()),
-                part = timeout(rate.left(), download.parts.next()) => part.map_err(|_| rate.failure())??,
-            },
+        let part = tokio::select! {
+            biased;
+            () = to.closed() => return Err(HttpCopyFailure::gone()),
+            part = timeout(rate.left(), download.parts.next()) => part.map_err(|_| rate.failure())??,
         };
         let arrived = part.as_ref().map_or(0, Bytes::len);
         let is_slow = !rate.count(began.elapsed(), arrived);
