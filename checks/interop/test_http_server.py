@@ -315,6 +315,7 @@ def test_an_upload_of_a_killed_server_keeps_the_old_file():
             wait_until(lambda: any(one.stat().st_size > 0 for one in replacements(server.tree)))
             server.restart()
         assert get(server, "/f") == (200, b"old")
+        wait_until(lambda: not replacements(server.tree))
         assert ask(server, "PUT", "/f", body=SMALL)[0].status == 201
         assert path.read_bytes() == SMALL and not replacements(server.tree)
 

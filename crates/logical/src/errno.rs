@@ -22,6 +22,7 @@ pub(crate) const INVALID: i32 = 22;
 pub(crate) const NOT_A_TERMINAL: i32 = 25;
 pub(crate) const TEXT_BUSY: i32 = 26;
 pub(crate) const READ_ONLY: i32 = 30;
+pub(crate) const NAME_TOO_LONG: i32 = 36;
 pub(crate) const TOO_MANY_LINKS: i32 = 40;
 pub(crate) const NO_DATA: i32 = 61;
 pub(crate) const TOO_MANY: i32 = 87;

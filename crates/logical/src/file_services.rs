@@ -52,6 +52,10 @@ impl FileServices {
             FileKind::Directory => return refuse(errno::IS_A_DIRECTORY),
             FileKind::Other => return refuse(errno::NOT_A_BLOCK_DEVICE),
         }
+        if self.open_table.has_writer(path, found) {
+            // What its writers are told is stored would be lost.
+            return refuse(errno::TEXT_BUSY);
+        }
         blocked.check_file(FileKey::from(found), || self.backend.identity(path), true)?;
         match self.wholeness.at(path, found) {
             Wholeness::Whole => Ok(()),

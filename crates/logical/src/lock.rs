@@ -24,6 +24,8 @@ pub(crate) enum LockUse {
     WriteAsReader,
     /// Writing.
     Write,
+    /// Writing another file that takes the place of this one. It counts as a reader.
+    Replace,
 }
 
 /// The numbers of open files of a path.
@@ -32,6 +34,8 @@ struct PathLocks {
     /// Files that count as readers, and how many of these may write.
     readers: u32,
     writing_readers: u32,
+    /// Readers that replace the file.
+    replacing: u32,
     writers: u32,
     /// Number of possible changes to the content, except for those by the present writer.
     disturbances: u32,
@@ -40,6 +44,10 @@ struct PathLocks {
 impl PathLocks {
     fn may_write(&self) -> u32 {
         self.writers + self.writing_readers
+    }
+
+    fn is_free(&self) -> bool {
+        self.writers == 0 && self.readers == 0
     }
 }
 
@@ -74,7 +82,9 @@ impl Locks {
     }
 
     /// Adds a user of `path`, which has no trailing `/`. With `enforce`, a writer must be alone,
-    /// and a reader must not coincide with a writer.
+    /// and a reader must not coincide with a writer. A file that is replaced has no writers of any
+    /// kind. Two replacements of a file exclude each other always, and one never begins while the file
+    /// is written.
     pub(crate) fn acquire(
         self: &Arc<Self>,
         path: &LogicalPath,
@@ -84,15 +94,24 @@ impl Locks {
         let mut shard = self.shard(path);
         let users = shard.entry(path.clone()).or_default();
         let write = usage == LockUse::Write;
-        if enforce && (users.writers > 0 || (write && users.readers > 0)) {
-            return Err(denied(path, write, users));
+        let is_denied = match usage {
+            LockUse::Replace => users.may_write() > 0 || users.replacing > 0,
+            LockUse::WriteAsReader => enforce && (users.writers > 0 || users.replacing > 0),
+            LockUse::Read | LockUse::Write => enforce && (users.writers > 0 || (write && users.readers > 0)),
+        };
+        if is_denied {
+            return Err(denied(path, usage, users));
         }
-        if users.readers == 0 && users.writers == 0 {
+        if users.is_free() {
             self.paths.fetch_add(1, Ordering::Relaxed);
         }
         self.number_of(usage).fetch_add(1, Ordering::Relaxed);
         match usage {
             LockUse::Read => users.readers += 1,
+            LockUse::Replace => {
+                users.readers += 1;
+                users.replacing += 1;
+            }
             LockUse::WriteAsReader => {
                 users.readers += 1;
                 users.writing_readers += 1;
@@ -100,7 +119,7 @@ impl Locks {
             LockUse::Write => users.writers += 1,
         }
         let alone = users.may_write() <= 1;
-        if usage != LockUse::Read && !alone {
+        if matches!(usage, LockUse::Write | LockUse::WriteAsReader) && !alone {
             users.disturbances += 1;
         }
         let disturbances = users.disturbances;
@@ -122,7 +141,7 @@ impl Locks {
     /// Returns the sum in which a user counts.
     fn number_of(&self, usage: LockUse) -> &AtomicUsize {
         match usage {
-            LockUse::Read | LockUse::WriteAsReader => &self.readers,
+            LockUse::Read | LockUse::WriteAsReader | LockUse::Replace => &self.readers,
             LockUse::Write => &self.writers,
         }
     }
@@ -134,8 +153,12 @@ impl Locks {
     }
 }
 
-fn denied(path: &LogicalPath, write: bool, users: &PathLocks) -> Error {
-    let direction = if write { "Output" } else { "Input" };
+fn denied(path: &LogicalPath, usage: LockUse, users: &PathLocks) -> Error {
+    if users.replacing > 0 && usage != LockUse::Read {
+        let text = format!("Output file {} is being replaced by another client; open denied.", path.text());
+        return Error::new(ErrorKind::FileLocked, text);
+    }
+    let direction = if usage == LockUse::Read { "Input" } else { "Output" };
     let (count, who) = match (users.writers, users.readers) {
         (0, 1) => (1, "reader"),
         (0, readers) => (readers, "readers"),
@@ -172,13 +195,17 @@ impl Drop for LockTicket {
             self.locks.number_of(self.usage).fetch_sub(1, Ordering::Relaxed);
             match self.usage {
                 LockUse::Read => users.readers = users.readers.saturating_sub(1),
+                LockUse::Replace => {
+                    users.readers = users.readers.saturating_sub(1);
+                    users.replacing = users.replacing.saturating_sub(1);
+                }
                 LockUse::WriteAsReader => {
                     users.readers = users.readers.saturating_sub(1);
                     users.writing_readers = users.writing_readers.saturating_sub(1);
                 }
                 LockUse::Write => users.writers = users.writers.saturating_sub(1),
             }
-            if users.writers == 0 && users.readers == 0 {
+            if users.is_free() {
                 shard.remove(&self.path);
                 self.locks.paths.fetch_sub(1, Ordering::Relaxed);
             }
@@ -221,6 +248,28 @@ mod tests {
         );
         drop((writer, forced));
         assert_eq!(locks.counts(), LockCounts::default());
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_has_no_writers() {
+        for writer in [LockUse::Write, LockUse::WriteAsReader] {
+            for enforce in [true, false] {
+                let locks = Locks::new();
+                let writing = locks.acquire(&path(), writer, enforce).unwrap();
+                assert!(locks.acquire(&path(), LockUse::Replace, enforce).is_err(), "{writer:?}");
+                drop(writing);
+                let reading = locks.acquire(&path(), LockUse::Read, true).unwrap();
+                let replacing = locks.acquire(&path(), LockUse::Replace, enforce).unwrap();
+                assert!(locks.acquire(&path(), LockUse::Replace, enforce).is_err());
+                assert!(locks.acquire(&path(), writer, true).is_err(), "{writer:?}");
+                assert!(locks.acquire(&path(), LockUse::Read, true).is_ok());
+                assert!(!locks.has_writer(&path()));
+                let forced = locks.acquire(&path(), writer, false).unwrap();
+                assert!(locks.has_writer(&path()));
+                drop((forced, reading, replacing));
+                assert_eq!(locks.counts(), LockCounts::default());
+            }
+        }
     }
 
     #[test]

@@ -64,11 +64,7 @@ fn lock(opener: &OpenServices, plan: &OpenPlan) -> Result<LockTicket, Error> {
         (true, true) => LockUse::WriteAsReader,
         (true, false) => LockUse::Write,
     };
-    let lock = opener.services.open_table.locks.acquire(&plan.plain, usage, plan.enforce_lock);
-    match &plan.replaces {
-        Some(replaced) => lock.map_err(|_| replacement::locked(&replaced.path)),
-        None => lock,
-    }
+    opener.services.open_table.locks.acquire(&plan.plain, usage, plan.enforce_lock)
 }
 
 /// Opens a file for reading if its name is in memory.
@@ -112,6 +108,12 @@ fn open_admitted(opener: &Arc<OpenServices>, plan: &OpenPlan) -> Answer {
     if let Err(error) = check_reachable(opener, plan) {
         return Answer::Error(error);
     }
+    let claim =
+        if plan.write { opener.services.persist.claim(&[&plan.plain], ClaimScope::Name) } else { None };
+    if plan.write && claim.is_none() {
+        return Answer::Wait { seconds: 1, text: String::new() };
+    }
+    // Decided under the claim, because a complete file may have got the name before.
     match replacement::plan_replacement(opener, plan) {
         Ok(Some(plan)) => open_claimed(opener, &plan),
         Ok(None) => open_claimed(opener, plan),
@@ -119,13 +121,9 @@ fn open_admitted(opener: &Arc<OpenServices>, plan: &OpenPlan) -> Answer {
     }
 }
 
-/// Opens a file under a claim of its name.
+/// Opens a file whose name is claimed if it may be written. The claim of a file covers its replacement,
+/// whose name nobody else uses.
 fn open_claimed(opener: &Arc<OpenServices>, plan: &OpenPlan) -> Answer {
-    let claim =
-        if plan.write { opener.services.persist.claim(&[&plan.plain], ClaimScope::Name) } else { None };
-    if plan.write && claim.is_none() {
-        return Answer::Wait { seconds: 1, text: String::new() };
-    }
     let lock = match lock(opener, plan) {
         Ok(lock) => lock,
         Err(error) => return Answer::Error(error),
@@ -166,8 +164,10 @@ fn open_claimed(opener: &Arc<OpenServices>, plan: &OpenPlan) -> Answer {
         Ok(found) => found,
         Err(error) => return Answer::Error(plan.unable(error)),
     };
-    if plan.replaces.is_some() && found == Wholeness::Whole && has_name(opener, plan) {
-        return Answer::Error(replacement::foreign(plan));
+    let keeps = plan.request.replace && plan.copy.is_none();
+    if keeps && found == Wholeness::Whole && opener.services.backend.stat(&plan.plain).is_ok() {
+        // Another program has put it there meanwhile.
+        return Answer::Wait { seconds: 1, text: String::new() };
     }
     match found {
         found @ Wholeness::Whole if persists => create_pending(opener, plan, lock, found),
@@ -203,11 +203,6 @@ fn check_reachable(opener: &OpenServices, plan: &OpenPlan) -> Result<(), Error> 
         Err(error) if !storage::is_missing(&error) => Err(plan.unable(error)),
         Ok(_) | Err(_) => Ok(()),
     }
-}
-
-/// Reports whether something may be at the path of a plan.
-fn has_name(opener: &OpenServices, plan: &OpenPlan) -> bool {
-    opener.services.backend.has_name(&plan.plain).unwrap_or(true)
 }
 
 /// Decides whether the file at a path is complete; a missing file counts as complete. Fails if a

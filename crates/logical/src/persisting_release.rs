@@ -3,7 +3,7 @@
 use crate::file_services::FileServices;
 use crate::open_file::ReleaseReason;
 use crate::persist::{PendingTicket, ReleasedFile};
-use base::{Error, LogicalPath};
+use base::{Error, ErrorKind, LogicalPath};
 use storage::{Metadata, StoredFile};
 
 /// The release of a handle of such a file.
@@ -42,7 +42,7 @@ impl PersistRelease {
         };
         match fate {
             ReleasedFile::Kept => {}
-            ReleasedFile::Persisted => {
+            ReleasedFile::Persisted | ReleasedFile::Unsynced => {
                 let path = present.as_ref().unwrap_or(path);
                 if is_replacement {
                     services.open_table.locks.disturb(path);
@@ -57,6 +57,13 @@ impl PersistRelease {
                     services.events.removed(&path);
                 }
             }
+        }
+        if fate == ReleasedFile::Unsynced {
+            let text = format!(
+                "Unable to close {}; the new file is in place, but may be lost by a power failure",
+                path.text()
+            );
+            return Err(Error::new(ErrorKind::IoError, text));
         }
         Ok(())
     }

@@ -6,28 +6,20 @@
 //! because of it.
 
 use base::LogicalPath;
-use digest::{Algorithm, RunningChecksum};
 use rustix::io::Errno;
 use std::io;
 
 /// The begin of the names of replacements.
 pub(crate) const REPLACEMENT_PREFIX: &[u8] = b".scalla-replacing-";
 
-/// Number of digits of the hash in a name.
-const NAME_DIGITS: usize = 32;
-
-/// Returns the name of the replacement of a file, in the same directory. It is always the same, so that
-/// a later upload finds what an earlier one has left.
+/// Returns a name for the replacement of a file, in the same directory. `unique` is a random text, so
+/// that no two uploads use the same name, also those of servers that do not know each other.
 ///
 /// # Errors
 /// `ENAMETOOLONG` if the path is too long, and `EISDIR` for the root.
-pub fn replacement_path(target: &LogicalPath) -> io::Result<LogicalPath> {
-    let target = target.without_slash();
-    let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
-        return Err(Errno::ISDIR.into());
-    };
-    let hash = RunningChecksum::of(Algorithm::Sha256, name).hex();
-    let name = [REPLACEMENT_PREFIX, hash.get(..NAME_DIGITS).unwrap_or(&hash).as_bytes()].concat();
+pub fn replacement_path(target: &LogicalPath, unique: &str) -> io::Result<LogicalPath> {
+    let parent = target.without_slash().parent().ok_or(Errno::ISDIR)?;
+    let name = [REPLACEMENT_PREFIX, unique.as_bytes()].concat();
     parent.join(&name).map_err(|_| Errno::NAMETOOLONG.into())
 }
 
@@ -41,16 +33,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replacement_is_beside_its_file_and_belongs_to_it_only() {
+    fn a_replacement_is_beside_its_file() {
         let path = |text: &str| LogicalPath::parse(text.as_bytes()).unwrap();
-        let one = replacement_path(&path("/a/b")).unwrap();
+        let one = replacement_path(&path("/a/b"), "1").unwrap();
         assert_eq!(one.parent(), path("/a/b").parent());
         assert!(is_replacement(&one) && !is_replacement(&path("/a/b")));
         assert!(is_replacement(&path(&format!("{}/", one.text()))));
-        assert_eq!(replacement_path(&path("/a/b/")).unwrap(), one);
-        for other in ["/a/c", "/b/b"] {
-            assert_ne!(replacement_path(&path(other)).unwrap(), one, "{other}");
-        }
-        assert!(replacement_path(&path("/")).is_err());
+        assert_eq!(replacement_path(&path("/a/b/"), "1").unwrap(), one);
+        assert_ne!(replacement_path(&path("/a/b"), "2").unwrap(), one);
+        assert!(replacement_path(&path("/"), "1").is_err());
     }
 }

@@ -169,10 +169,13 @@ fn sync_directories(opener: &OpenServices, plan: &OpenPlan, made: &[LogicalPath]
 }
 
 fn reserve(opener: &OpenServices, plan: &OpenPlan) -> Result<PendingTicket, Error> {
-    let mode = opener.creation_modes.of_file(plan.request.mode);
+    let mode = match &plan.replaces {
+        Some(replaced) => replaced.metadata.mode & describe::MODE_BITS & !describe::MODE_PENDING,
+        None => opener.creation_modes.of_file(plan.request.mode),
+    };
     let attempt = || {
         let who = (&plan.caller.identity, opener.services.rights.user());
-        let replaces = plan.replaces.as_ref().map(|replaced| &replaced.path);
+        let replaces = plan.replaces.as_ref().and_then(|replaced| replaced.path.file_name());
         opener.services.persist.reserve((&plan.plain, replaces), who, mode).map_err(|e| plan.unable(e))
     };
     if let Some(ticket) = attempt()? {
@@ -205,7 +208,7 @@ fn prepare(
         .map_err(|e| plan.unable(e))?;
     if let Some(replaced) = &plan.replaces {
         // A client learns before it sends the content that the owner cannot be kept.
-        persist::keep_owner(file, &replaced.metadata).map_err(|e| plan.unable(e))?;
+        return persist::keep_owner(file, &replaced.metadata).map_err(|e| plan.unable(e));
     }
     if !plan.creates {
         return Ok(());

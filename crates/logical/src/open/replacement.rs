@@ -1,14 +1,18 @@
 //! Opens that replace a file when they are closed: the new content is written beside it.
 //!
 //! The new file persists on close like any other ([`super::pending`]), with a reserved name in the same
-//! directory. Its close renames it to the name of the file that it replaces.
+//! directory. Each open has a name of its own, so no other open ever takes the new file over. Its close
+//! renames it to the name of the file that it replaces.
 
 use super::plan::{OpenPlan, OpenServices};
+use crate::errno;
 use crate::lock::{LockTicket, LockUse};
+use crate::proof;
 use crate::wholeness::Wholeness;
-use base::{Error, ErrorKind, LogicalPath};
+use base::{Error, LogicalPath};
+use std::io;
 use std::sync::Arc;
-use storage::{Metadata, OpenMode};
+use storage::{Backend, Metadata, OpenMode};
 use vfs::OpenRequest;
 
 /// A file that an open replaces.
@@ -17,12 +21,12 @@ pub(super) struct ReplacedFile {
     pub(super) path: LogicalPath,
     /// Its status at the open.
     pub(super) metadata: Metadata,
-    /// The lock of a reader, so that nobody writes a file that is going to be replaced.
+    /// So that nobody writes a file that is going to be replaced.
     pub(super) lock: Arc<LockTicket>,
 }
 
 /// Returns the plan by which an open writes a replacement; `None` if it does not, because there is no
-/// complete file to be kept.
+/// complete file to be kept. To be called under a claim of the name.
 pub(super) fn plan_replacement(opener: &OpenServices, plan: &OpenPlan) -> Result<Option<OpenPlan>, Error> {
     let services = &opener.services;
     if !(plan.request.replace && plan.request.delete) || plan.copy.is_some() {
@@ -39,12 +43,12 @@ pub(super) fn plan_replacement(opener: &OpenServices, plan: &OpenPlan) -> Result
     {
         return Ok(None);
     }
+    let lock = services.open_table.locks.acquire(&plan.plain, LockUse::Replace, plan.enforce_lock)?;
     services.check_replaced(&plan.plain, Some(&metadata)).map_err(|e| plan.unable(e))?;
     // A rename needs the right to change the directory only. A client must be able to write the file, too.
     let writing = OpenMode { write: true, ..OpenMode::default() };
     services.backend.open(&plan.plain, &writing).map_err(|e| plan.unable(e))?;
-    let lock = services.open_table.locks.acquire(&plan.plain, LockUse::Read, plan.enforce_lock)?;
-    let beside = storage::replacement_path(&plan.plain).map_err(|e| plan.unable(e))?;
+    let beside = beside(services.backend.as_ref(), &plan.plain).map_err(|e| plan.unable(e))?;
     let replaces = ReplacedFile { path: plan.plain.clone(), metadata, lock: Arc::new(lock) };
     Ok(Some(OpenPlan {
         plain: beside,
@@ -59,24 +63,17 @@ pub(super) fn plan_replacement(opener: &OpenServices, plan: &OpenPlan) -> Result
         replaces: Some(replaces),
         copy: None,
         place: None,
-        request: OpenRequest { new: false, ..plan.request.clone() },
+        request: OpenRequest { new: true, ..plan.request.clone() },
     }))
 }
 
-/// Returns the error of an open while another client replaces the file.
-pub(super) fn locked(path: &LogicalPath) -> Error {
-    let text = format!("Output file {} is being replaced by another client; open denied.", path.text());
-    Error::new(ErrorKind::FileLocked, text)
-}
-
-/// Returns the error of an open whose reserved name has a file that is not a replacement.
-pub(super) fn foreign(plan: &OpenPlan) -> Error {
-    let text = format!(
-        "Unable to {} {}; a file of unknown origin has the name that is reserved for its new content: \
-         ask the administrator to remove {}",
-        plan.verb(),
-        plan.path.text(),
-        plan.plain.text()
-    );
-    Error::new(ErrorKind::ItExists, text)
+/// Returns a new name beside a file. Fails where rules of names would store it in another directory, from
+/// which a rename might not be possible.
+fn beside(backend: &dyn Backend, path: &LogicalPath) -> io::Result<LogicalPath> {
+    let beside = storage::replacement_path(path, &proof::nonce())?;
+    let above = |path: &LogicalPath| backend.stored_path(path).map(|stored| stored.parent());
+    match above(&beside) {
+        Ok(stored) if stored == above(path)? => Ok(beside),
+        _ => Err(io::Error::from_raw_os_error(errno::UNSUPPORTED)),
+    }
 }

@@ -18,6 +18,9 @@ use storage::{Backend, CLIENT_ATTRIBUTE_PREFIX, Metadata, StoredFile};
 /// Deadline of a close for the claim on the name of its file.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
 
+/// The attribute with the POSIX access control list of a file.
+const ACCESS_LIST: &str = "system.posix_acl_access";
+
 impl UnfinishedFiles {
     /// Closes a handle. The close of the owning handle completes the file, unless a write of any
     /// handle failed; with `failed` the file will be removed. Blocks until the data of the file has
@@ -67,7 +70,7 @@ impl UnfinishedFiles {
             }
         })?;
         // From here on no other operation changes the name or mode, so the mark is not set again.
-        let Some((path, target, _claim)) = self.claim_with_replaced(ticket) else {
+        let Some((path, target, _claim)) = self.claim_with_replaced(ticket)? else {
             return Err(io::Error::from_raw_os_error(errno::TEXT_BUSY));
         };
         // During the sync another client may have taken the file over or failed to write it.
@@ -79,15 +82,17 @@ impl UnfinishedFiles {
         };
         let completed = match &target {
             Some(target) => self.replace((&path, target), (file, synced, mode), (backend, check)),
-            None => synced.make_whole(mode).map(drop),
+            None => synced.make_whole(mode).map(|_| ReleasedFile::Persisted),
         };
-        if let Err(error) = completed {
+        let completed = completed.inspect_err(|error| {
             tracing::debug!(path = %path.shown(), %error, "cannot complete a file on its close");
-            return Err(error);
-        }
+        })?;
         self.forget_number(ticket.number);
-        self.journal.end([ticket.number]);
-        Ok(ReleasedFile::Persisted)
+        // After a power failure a file without its name must still be known.
+        if completed == ReleasedFile::Persisted {
+            self.journal.end([ticket.number]);
+        }
+        Ok(completed)
     }
 
     /// Gives a synced replacement the name, the permission bits, the owner and the attributes of clients
@@ -98,7 +103,7 @@ impl UnfinishedFiles {
         (path, target): (&LogicalPath, &LogicalPath),
         (file, synced, mode): (&dyn StoredFile, SyncedFile<'_>, u32),
         (backend, check): (&dyn Backend, ReplacedCheck<'_>),
-    ) -> io::Result<()> {
+    ) -> io::Result<ReleasedFile> {
         let replaced = match backend.stat(target) {
             Ok(metadata) => Some(metadata),
             Err(error) if storage::is_missing(&error) => None,
@@ -108,41 +113,51 @@ impl UnfinishedFiles {
         if self.number_at(target).is_some() {
             return Err(io::Error::from_raw_os_error(errno::TEXT_BUSY));
         }
+        // A rename publishes what has the name, which must be what the client has written.
+        if !backend.identity(path)?.is_same(&file.identity()?) {
+            return Err(io::Error::other("another program has changed the new content"));
+        }
         let mut mode = mode;
         if let Some(replaced) = &replaced {
             mode = replaced.mode & describe::MODE_BITS & !describe::MODE_PENDING;
             keep_owner(file, replaced)?;
             keep_attributes(backend, target, file)?;
+            keep_access_list(backend, target, file)?;
         }
-        synced.replace(mode, || {
-            backend.rename(path, target, None)?;
-            match self.config.durability {
-                Durability::Synced => backend.sync_name(target),
-                Durability::Relaxed => Ok(()),
-            }
-        })?;
-        Ok(())
+        synced.replace(mode, || backend.rename(path, target, None))?;
+        // From here on the new file is in place, whatever fails.
+        if self.config.durability == Durability::Synced
+            && let Err(error) = backend.sync_name(target)
+        {
+            tracing::error!(path = %target.shown(), %error, "a new file is in place, but its name may be lost by a power failure; check the disk");
+            return Ok(ReleasedFile::Unsynced);
+        }
+        Ok(ReleasedFile::Persisted)
     }
 
     /// Claims the present name of an unfinished file, with that of the file that it replaces.
     fn claim_with_replaced(
         &self,
         ticket: PendingTicket,
-    ) -> Option<(LogicalPath, Option<LogicalPath>, PathClaim<'_>)> {
-        let names = || {
-            let table = self.table();
-            let record = &table.files.get(&ticket.number)?.record;
-            Some((record.path.clone(), record.replaces.clone()))
-        };
+    ) -> io::Result<Option<(LogicalPath, Option<LogicalPath>, PathClaim<'_>)>> {
         loop {
-            let (path, target) = names()?;
+            let Some((path, target)) = self.names_of(ticket)? else { return Ok(None) };
             let all: Vec<_> = std::iter::once(&path).chain(&target).collect();
-            let claim = self.claims.claim_within(&all, ClaimScope::Name, CLOSE_PATIENCE)?;
+            let Some(claim) = self.claims.claim_within(&all, ClaimScope::Name, CLOSE_PATIENCE) else {
+                return Ok(None);
+            };
             // The file may have been renamed meanwhile.
-            if names()? == (path.clone(), target.clone()) {
-                return Some((path, target, claim));
+            if self.path_of(ticket).as_ref() == Some(&path) {
+                return Ok(Some((path, target, claim)));
             }
         }
+    }
+
+    /// Returns the present name of an unfinished file, and that of the file that it replaces.
+    fn names_of(&self, ticket: PendingTicket) -> io::Result<Option<(LogicalPath, Option<LogicalPath>)>> {
+        let table = self.table();
+        let Some(pending) = table.files.get(&ticket.number) else { return Ok(None) };
+        Ok(Some((pending.record.path.clone(), pending.record.target()?)))
     }
 
     /// Claims the present name of an unfinished file. `None` if others do not release it, or if the
@@ -188,6 +203,22 @@ fn keep_attributes(backend: &dyn Backend, target: &LogicalPath, file: &dyn Store
         }
     }
     Ok(())
+}
+
+/// Gives a file the access control list of the one that it replaces, or none. Where there is a list, the
+/// permission bits of the group are those of its mask, which nobody else may get.
+fn keep_access_list(backend: &dyn Backend, target: &LogicalPath, file: &dyn StoredFile) -> io::Result<()> {
+    let unless_unsupported = |found: io::Result<Option<Vec<u8>>>| match found {
+        Err(error) if error.raw_os_error() == Some(errno::UNSUPPORTED) => Ok(None),
+        found => found,
+    };
+    let wanted = unless_unsupported(backend.attribute(target, ACCESS_LIST))?;
+    let own = unless_unsupported(file.attribute(ACCESS_LIST))?;
+    match wanted {
+        wanted if wanted == own => Ok(()),
+        Some(list) => file.set_attribute(ACCESS_LIST, &list, false),
+        None => file.remove_attribute(ACCESS_LIST),
+    }
 }
 
 fn spoiled() -> io::Error {

@@ -5,6 +5,7 @@
 //! the same number; a `done` line ends it. A truncated last line is ignored, because no client
 //! received a reply that depends on it.
 
+use crate::errno;
 use crate::journal::{Journal, JournalDirectory};
 use crate::proof::Proof;
 use crate::rights::RecordedUser;
@@ -43,10 +44,20 @@ pub(crate) struct UnfinishedRecord {
     pub(crate) host: String,
     /// The identity of the file; `None` until it exists, and in records of version 1.
     pub(crate) proof: Option<Proof>,
-    /// The file beside it whose place it takes when it is complete.
-    pub(crate) replaces: Option<LogicalPath>,
+    /// The name of the file beside it whose place it takes when it is complete. It is no path, so that
+    /// both are always in the same directory.
+    pub(crate) replaces: Option<Vec<u8>>,
     /// The account that creates the file; `None` for the server itself.
     pub(crate) account: Option<Arc<StorageUser>>,
+}
+
+impl UnfinishedRecord {
+    /// Returns the path whose place the file takes when it is complete.
+    pub(crate) fn target(&self) -> io::Result<Option<LogicalPath>> {
+        let Some(name) = &self.replaces else { return Ok(None) };
+        let target = self.path.parent().and_then(|above| above.join(name).ok());
+        target.map(Some).ok_or_else(|| io::Error::from_raw_os_error(errno::NAME_TOO_LONG))
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -156,7 +167,7 @@ impl UnfinishedJournal {
                 } => {
                     let account = account.and_then(RecordedUser::into_user);
                     let (also, proof) = (also.as_deref().and_then(unescape), proof.map(|proof| *proof));
-                    let replaces = replaces.as_deref().and_then(unescape);
+                    let replaces = replaces.as_deref().map(name_of);
                     if let Some(path) = unescape(&path) {
                         let record = UnfinishedRecord {
                             number,
@@ -291,7 +302,7 @@ fn pending(record: &UnfinishedRecord) -> JournalLine {
         pid: record.pid,
         host: record.host.clone(),
         proof: record.proof.clone().map(Box::new),
-        replaces: record.replaces.as_ref().map(escape),
+        replaces: record.replaces.as_deref().map(escape_bytes),
         account: record.account.as_ref().map(RecordedUser::from),
     }
 }
@@ -304,9 +315,13 @@ fn text(line: &JournalLine) -> io::Result<Vec<u8>> {
 
 /// Returns a path as text, with `%XX` for `%` and for bytes that are not printable ASCII.
 pub(crate) fn escape(path: &LogicalPath) -> String {
+    escape_bytes(path.as_bytes())
+}
+
+fn escape_bytes(bytes: &[u8]) -> String {
     use std::fmt::Write;
-    let mut text = String::with_capacity(path.as_bytes().len());
-    for &byte in path.as_bytes() {
+    let mut text = String::with_capacity(bytes.len());
+    for &byte in bytes {
         if (0x20..0x7f).contains(&byte) && byte != b'%' {
             text.push(char::from(byte));
         } else {
@@ -319,6 +334,17 @@ pub(crate) fn escape(path: &LogicalPath) -> String {
 
 /// Parses an escaped path; `None` if the text is not one.
 fn unescape(text: &str) -> Option<LogicalPath> {
+    LogicalPath::parse(&unescape_bytes(text)?).ok()
+}
+
+/// Parses the escaped name of a file that is replaced. A record whose name is damaged must not become
+/// that of an ordinary file, so its name is empty, which no file has.
+fn name_of(text: &str) -> Vec<u8> {
+    let bytes = unescape_bytes(text).unwrap_or_default();
+    bytes.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec()
+}
+
+fn unescape_bytes(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, after)) = rest.split_first() {
@@ -331,7 +357,7 @@ fn unescape(text: &str) -> Option<LogicalPath> {
             rest = after;
         }
     }
-    LogicalPath::parse(&bytes).ok()
+    Some(bytes)
 }
 
 #[cfg(test)]

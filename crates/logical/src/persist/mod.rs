@@ -54,6 +54,9 @@ pub use walk::{ListReply, UnfinishedList, UnreadableEntry, WalkLimit, WalkLimits
 /// Maximum number of unfinished files.
 pub(crate) const PENDING_MAX: usize = 100_000;
 
+/// Permission bits of a file that will replace another one, until it is complete.
+const REPLACEMENT_MODE: u32 = 0o600;
+
 /// Time until a failed removal is retried.
 const RETRY: Duration = Duration::from_secs(60);
 
@@ -77,6 +80,8 @@ pub(crate) enum ReleasedFile {
     Kept,
     /// It is complete.
     Persisted,
+    /// It is complete and has its name, but the name may be lost by a power failure.
+    Unsynced,
     /// It has to be removed with [`UnfinishedFiles::remove`].
     Doomed,
 }
@@ -124,6 +129,8 @@ impl UnfinishedFiles {
                     let record = UnfinishedRecord { path, also: None, ..record.clone() };
                     let metadata = with_rights(backend, account, |backend| backend.stat(&record.path));
                     let number = record.number;
+                    // No client continues a replacement.
+                    let expires = if record.replaces.is_some() { clock.now() } else { expires };
                     // Numbers ascend, so that the later record of a path replaces the earlier one.
                     table.replace(PendingFile::new(record, 0, 0, Some(expires)));
                     if let Ok(metadata) = metadata {
@@ -245,12 +252,12 @@ impl UnfinishedFiles {
         Admission::Resume(ticket)
     }
 
-    /// Reserves `path` for a file that will be created, and that takes the place of `replaces` when it
-    /// is complete. `None` if it is reserved already; EUSERS if
-    /// the limit is reached.
+    /// Reserves `path` for a file that will be created, and that takes the place of the file with the
+    /// name `replaces` beside it when it is complete. `None` if it is reserved already; EUSERS if the
+    /// limit is reached.
     pub(crate) fn reserve(
         &self,
-        (path, replaces): (&LogicalPath, Option<&LogicalPath>),
+        (path, replaces): (&LogicalPath, Option<&[u8]>),
         (who, account): (&Identity, Option<&Arc<StorageUser>>),
         mode: u32,
     ) -> io::Result<Option<PendingTicket>> {
@@ -273,11 +280,19 @@ impl UnfinishedFiles {
             pid: who.pid,
             host: who.host().to_owned(),
             proof: None,
-            replaces: replaces.cloned(),
+            replaces: replaces.map(<[u8]>::to_vec),
             account: account.cloned(),
         };
-        table.insert(PendingFile::new(record, 1, ticket.ticket, None));
+        table.insert(PendingFile::new(record.clone(), 1, ticket.ticket, None));
         self.recount(&table);
+        drop(table);
+        // Nobody sees a replacement, so it must be known before it exists. Its name proves what it is.
+        if record.replaces.is_some()
+            && let Err(error) = self.journal.pending(&record)
+        {
+            self.forget_number(record.number);
+            return Err(error);
+        }
         Ok(Some(ticket))
     }
 
@@ -335,7 +350,9 @@ impl UnfinishedFiles {
         };
         self.journal.pending(&record)?;
         if is_created {
-            MarkedFile::set_created(file, record.mode, self.config.durability)?;
+            // A replacement gets the rights of the replaced file when it is complete.
+            let mode = if record.replaces.is_some() { REPLACEMENT_MODE } else { record.mode };
+            MarkedFile::set_created(file, mode, self.config.durability)?;
         }
         // From here on this record applies to the path.
         self.absent.end_identified(&path, || Ok(()));
@@ -427,7 +444,7 @@ impl UnfinishedFiles {
     pub(crate) fn final_path_of(&self, ticket: PendingTicket) -> Option<LogicalPath> {
         let table = self.table();
         let record = &table.files.get(&ticket.number)?.record;
-        Some(record.replaces.as_ref().unwrap_or(&record.path).clone())
+        Some(record.target().ok()?.unwrap_or_else(|| record.path.clone()))
     }
 
     /// Returns the present path of the file of a ticket.
@@ -562,8 +579,6 @@ impl UnfinishedFiles {
         let now = {
             let mut table = self.table();
             let Some(mut pending) = table.remove(number) else { return };
-            let beside = |old: LogicalPath| path.parent()?.join(old.file_name()?).ok();
-            pending.record.replaces = pending.record.replaces.take().and_then(beside);
             (pending.record.path, pending.record.proof) = (path, proof);
             let now = pending.record.clone();
             table.insert(pending);
