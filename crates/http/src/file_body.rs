@@ -57,7 +57,7 @@ type ChunkShare = (OwnedSemaphorePermit, HttpCharge);
 /// Takes the memory of a large chunk, if there is some.
 fn chunk_share(shared: &HttpFrontEnd) -> Option<ChunkShare> {
     let permit = shared.chunks.clone().try_acquire_owned().ok()?;
-    Some((permit, shared.memory.take(MemoryPurpose::Data, CHUNK_BYTES)?))
+    Some((permit, shared.memory.take(None, MemoryPurpose::Data, CHUNK_BYTES)?))
 }
 
 impl AsRef<[u8]> for FileChunk {

@@ -3,48 +3,89 @@
 //! A request is charged for what one of its method can hold, until its reply has been handed over. A
 //! connection without a request is charged for its buffers, from its first request on. A request that
 //! gets no memory is refused with 503, before anything is done for it. HTTP takes at most half of the
-//! memory, so that sessions of the xroot protocol always find some.
+//! memory, so that sessions of the xroot protocol always find some, and one host at most a part of that.
 
 use crate::reply::ReplyBody;
 use crate::service::ServedConnection;
-use crate::{DOWNLOAD_BYTES, IDLE_BYTES, LISTING_BYTES, MEMORY_SHARE, REQUEST_BYTES, UPLOAD_BYTES};
-use base::{MemoryBudget, MemoryPurpose, SharedCharge};
+use crate::{
+    DOWNLOAD_BYTES, HOST_SHARE, IDLE_BYTES, LISTING_BYTES, MEMORY_SHARE, REQUEST_BYTES, UPLOAD_BYTES,
+};
+use base::{ClientHost, MemoryBudget, MemoryPurpose, SharedCharge};
 use bytes::Bytes;
 use hyper::Method;
 use hyper::body::{Body, Frame, SizeHint};
+use std::collections::HashMap;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+
+/// The bytes that are claimed.
+#[derive(Default)]
+struct ClaimedBytes {
+    all: usize,
+    hosts: HashMap<ClientHost, usize>,
+}
 
 /// The memory of HTTP.
 pub(crate) struct HttpMemory {
     budget: Arc<MemoryBudget>,
-    claimed: AtomicUsize,
+    claimed: Mutex<ClaimedBytes>,
 }
 
 impl HttpMemory {
     pub(crate) fn new(budget: Arc<MemoryBudget>) -> Arc<Self> {
-        Arc::new(Self { budget, claimed: AtomicUsize::new(0) })
+        Arc::new(Self { budget, claimed: Mutex::default() })
     }
 
-    /// Takes bytes, if there are some.
-    pub(crate) fn take(self: &Arc<Self>, purpose: MemoryPurpose, bytes: usize) -> Option<HttpCharge> {
+    fn claimed(&self) -> MutexGuard<'_, ClaimedBytes> {
+        self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes bytes, if there are some, for a host if they are not limited otherwise. The first request of a
+    /// host is served also where its part of the memory is smaller.
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        address: Option<IpAddr>,
+        purpose: MemoryPurpose,
+        bytes: usize,
+    ) -> Option<HttpCharge> {
+        let host = address.map(|address| ClientHost::from(Some(address)));
         let limit = self.budget.limit() / MEMORY_SHARE;
-        let add = |claimed: usize| claimed.checked_add(bytes).filter(|sum| *sum <= limit);
-        self.claimed.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).ok()?;
-        let Some(charge) = SharedCharge::take(&self.budget, purpose, bytes) else {
-            self.claimed.fetch_sub(bytes, Ordering::SeqCst);
+        let mut claimed = self.claimed();
+        let own = host.and_then(|host| claimed.hosts.get(&host)).copied().unwrap_or_default();
+        let all = claimed.all.checked_add(bytes).filter(|sum| *sum <= limit)?;
+        if own > 0 && own.saturating_add(bytes) > limit / HOST_SHARE {
             return None;
-        };
-        Some(HttpCharge { memory: self.clone(), charge })
+        }
+        let charge = SharedCharge::take(&self.budget, purpose, bytes)?;
+        claimed.all = all;
+        if let Some(host) = host {
+            claimed.hosts.insert(host, own + bytes);
+        }
+        drop(claimed);
+        Some(HttpCharge { memory: self.clone(), host, charge })
+    }
+
+    fn give_back(&self, host: Option<ClientHost>, bytes: usize) {
+        let mut claimed = self.claimed();
+        claimed.all = claimed.all.saturating_sub(bytes);
+        if let Some(host) = host
+            && let Some(own) = claimed.hosts.get_mut(&host)
+        {
+            *own = own.saturating_sub(bytes);
+            if *own == 0 {
+                claimed.hosts.remove(&host);
+            }
+        }
     }
 }
 
 /// Bytes that HTTP holds, until dropped.
 pub(crate) struct HttpCharge {
     memory: Arc<HttpMemory>,
+    host: Option<ClientHost>,
     charge: SharedCharge,
 }
 
@@ -52,26 +93,27 @@ impl HttpCharge {
     fn shrink(&mut self, bytes: usize) {
         let before = self.charge.bytes();
         if bytes < before && self.charge.resize(MemoryPurpose::Request, bytes) {
-            self.memory.claimed.fetch_sub(before - bytes, Ordering::SeqCst);
+            self.memory.give_back(self.host, before - bytes);
         }
     }
 }
 
 impl Drop for HttpCharge {
     fn drop(&mut self) {
-        self.memory.claimed.fetch_sub(self.charge.bytes(), Ordering::SeqCst);
+        self.memory.give_back(self.host, self.charge.bytes());
     }
 }
 
 /// The memory of one connection.
 pub(crate) struct ConnectionMemory {
     memory: Arc<HttpMemory>,
+    address: IpAddr,
     held: Mutex<Option<HttpCharge>>,
 }
 
 impl ConnectionMemory {
-    pub(crate) fn new(memory: Arc<HttpMemory>) -> Self {
-        Self { memory, held: Mutex::default() }
+    pub(crate) fn new(memory: Arc<HttpMemory>, address: IpAddr) -> Self {
+        Self { memory, address, held: Mutex::default() }
     }
 
     fn held(&self) -> MutexGuard<'_, Option<HttpCharge>> {
@@ -85,7 +127,7 @@ impl ConnectionMemory {
             return true;
         }
         *held = None;
-        *held = self.memory.take(MemoryPurpose::Request, bytes);
+        *held = self.memory.take(Some(self.address), MemoryPurpose::Request, bytes);
         held.is_some()
     }
 
@@ -150,7 +192,11 @@ mod tests {
     use super::*;
     use base::Ceilings;
 
-    const LIMIT: usize = 4 * IDLE_BYTES;
+    const LIMIT: usize = 16 * IDLE_BYTES;
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, last])
+    }
 
     fn memory() -> (Arc<MemoryBudget>, Arc<HttpMemory>) {
         let all = Ceilings { argument: LIMIT, request: LIMIT, data: LIMIT };
@@ -161,7 +207,7 @@ mod tests {
     #[test]
     fn a_connection_has_the_memory_of_its_last_request() {
         let (budget, memory) = memory();
-        let connection = ConnectionMemory::new(memory);
+        let connection = ConnectionMemory::new(memory, address(1));
         for bytes in [IDLE_BYTES + 100, IDLE_BYTES + 300, IDLE_BYTES + 300, IDLE_BYTES] {
             assert!(connection.admit(bytes));
             assert_eq!(budget.claimed(), bytes);
@@ -169,17 +215,31 @@ mod tests {
         assert!(connection.admit(IDLE_BYTES + 1));
         connection.settle();
         assert_eq!(budget.claimed(), IDLE_BYTES, "the request was answered");
-        assert_eq!(connection.memory.claimed.load(Ordering::SeqCst), IDLE_BYTES);
+        assert_eq!(connection.memory.claimed().all, IDLE_BYTES);
+        let memory = connection.memory.clone();
         drop(connection);
-        assert_eq!(budget.claimed(), 0);
+        assert_eq!((budget.claimed(), memory.claimed().all), (0, 0));
+        assert!(memory.claimed().hosts.is_empty());
+    }
+
+    #[test]
+    fn one_host_has_a_part_of_the_memory() {
+        let (_budget, memory) = memory();
+        let part = LIMIT / MEMORY_SHARE / HOST_SHARE;
+        let first = memory.take(Some(address(1)), MemoryPurpose::Request, part).unwrap();
+        assert!(memory.take(Some(address(1)), MemoryPurpose::Request, 1).is_none());
+        let other = memory.take(Some(address(2)), MemoryPurpose::Request, part + 1);
+        assert!(other.is_some(), "the first request of a host is served");
+        drop(first);
+        assert!(memory.take(Some(address(1)), MemoryPurpose::Request, part).is_some());
     }
 
     #[test]
     fn http_leaves_half_of_the_memory_to_others() {
         let (budget, memory) = memory();
-        let first = memory.take(MemoryPurpose::Data, LIMIT / 2).unwrap();
-        assert!(memory.take(MemoryPurpose::Data, 1).is_none());
-        let other = ConnectionMemory::new(memory.clone());
+        let first = memory.take(Some(address(1)), MemoryPurpose::Data, LIMIT / 2).unwrap();
+        assert!(memory.take(Some(address(2)), MemoryPurpose::Data, 1).is_none());
+        let other = ConnectionMemory::new(memory.clone(), address(3));
         assert!(!other.admit(1), "the request is refused");
         drop(first);
         assert!(other.admit(LIMIT / 2));
@@ -190,7 +250,7 @@ mod tests {
     fn memory_that_sessions_hold_is_not_taken() {
         let (budget, memory) = memory();
         let session = SharedCharge::take(&budget, MemoryPurpose::Data, LIMIT).unwrap();
-        let connection = ConnectionMemory::new(memory);
+        let connection = ConnectionMemory::new(memory, address(1));
         assert!(!connection.admit(1));
         drop(session);
         assert!(connection.admit(1));

@@ -87,7 +87,7 @@ impl ServedConnection {
         let calls = Calls::new(shared.files.clone(), shared.config.delay_max);
         let number = shared.next_number();
         let peer = HttpPeer { address, is_tls };
-        let memory = ConnectionMemory::new(shared.memory.clone());
+        let memory = ConnectionMemory::new(shared.memory.clone(), address.ip());
         Arc::new(Self {
             permit,
             peer,

@@ -259,7 +259,8 @@ impl HttpLoginRules {
         let busy = || HttpRefusal::Unavailable("Too many logins wait; try again later.".to_owned());
         let pool = self.pool.as_ref().ok_or_else(busy)?;
         let address = peer.address.ip().to_canonical();
-        let slot = self.pending.enter(Some(address)).map_err(|_| busy())?;
+        // A step goes on without a client that has left, and counts for its host until it ends.
+        let slot = Arc::new(self.pending.enter(Some(address)).map_err(|_| busy())?);
         let login = LoginPeer {
             address: peer.address,
             host: host.to_owned(),
@@ -269,11 +270,12 @@ impl HttpLoginRules {
         let exchange = Arc::new(Mutex::new(protocol.begin(&login)));
         loop {
             let (done, ended) = oneshot::channel();
-            let (stepped, credentials) = (exchange.clone(), credentials.clone());
+            let (stepped, credentials, counted) = (exchange.clone(), credentials.clone(), slot.clone());
             let step = move || {
                 let mut exchange = stepped.lock().unwrap_or_else(PoisonError::into_inner);
                 // The request may have ended.
                 let _ = done.send(exchange.step(credentials.expose(), SystemTime::now()));
+                drop((exchange, counted));
             };
             if !(pool.0)(slot.owner(), Box::new(step)) {
                 return Err(busy());
