@@ -101,6 +101,31 @@ async fn a_replaced_file_is_not_written() {
 }
 
 #[tokio::test]
+async fn a_replaced_file_that_persists_on_close_is_not_closed() {
+    let mut opens = 0;
+    let server = Fake::start(PLAIN, move |asked| match asked.code() {
+        RequestCode::OPEN => {
+            opens += 1;
+            // The server has lost the data that it had acknowledged.
+            opened(asked, 7, if opens == 1 { 0 } else { 2 }, 100)
+        }
+        RequestCode::SYNC => close(),
+        _ => ok(asked, b"7 2 48 100\0"),
+    })
+    .await;
+    let client = client(&[]);
+    let with = OpenWith::update().persist_on_successful_close();
+    let file = client.open(&server.url("/a"), &with).await.unwrap();
+    file.write(0, &b"abcd"[..]).await.unwrap();
+    let error = file.sync().await.unwrap_err();
+    assert!(matches!(error.cause(), Cause::Changed(_)), "{error}");
+    // A close that was sent would come before this on the connection of the second open, which ends.
+    client.file_system(&server.url("/")).stat("/a").await.unwrap();
+    assert_eq!(server.count(RequestCode::CLOSE), 0);
+    assert_eq!(server.asked.lock().unwrap().last().unwrap().connection, 2);
+}
+
+#[tokio::test]
 async fn a_replaced_file_is_not_read() {
     for (again, is_same) in
         [((7, 9, 101), true), ((9, 8, 100), true), ((9, 8, 101), false), ((9, 9, 100), false)]

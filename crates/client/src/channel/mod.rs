@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::{mpsc, oneshot};
 use wire::xroot::flags::ServerFlags;
+use wire::xroot::request::{Ping, Request};
 
 use self::exchange::{ChannelRequest, ChannelState};
 use crate::buffer_pool::DataBufferPool;
@@ -108,6 +109,14 @@ impl Channel {
     pub(crate) fn post(&self, request: Encoded) {
         // On a lost connection nothing remains to be done.
         let _ = self.commands.send(ChannelRequest::posted(request));
+    }
+
+    /// Makes later requests use another connection. This one ends as soon as nobody needs it, and with it the
+    /// files that were not closed.
+    pub(crate) fn retire(&self) {
+        self.shared.worn.store(true, Ordering::Release);
+        // Without a request the task would not look.
+        self.post(Encoded::new(&Request::Ping(Ping)));
     }
 
     /// Returns `host:port` as it was requested.

@@ -322,16 +322,27 @@ impl RecoverableHandle {
             let cause = Cause::NotRecovered { lost: lost.to_string(), again: error.cause().to_string() };
             Error::new(name, &self.origin, cause).at(place, &[])
         })?;
-        self.check_again(before.as_ref(), &opened).map_err(|cause| {
-            let close = Encoded::new(&Request::Close(Close { fhandle: opened.fhandle }));
-            opened.guard.channel().post(close);
-            self.error(name, cause)
-        })?;
+        if let Err(cause) = self.check_again(before.as_ref(), &opened) {
+            self.let_go(opened);
+            return Err(self.error(name, cause));
+        }
         self.recoveries.fetch_add(1, Ordering::Relaxed);
         let mut place = self.opened();
         // The status of the first open is kept because callers compare it.
         *place = OpenHandle { stat: place.stat.take().or(opened.stat.clone()), ..opened };
         Ok(())
+    }
+
+    /// Gives up a reopened file that is not the lost one.
+    fn let_go(&self, opened: OpenHandle) {
+        let (channel, fhandle) = (opened.guard.channel().clone(), opened.fhandle);
+        drop(opened);
+        if self.persists() {
+            // Closing would publish an incomplete file. The server removes it when the connection ends.
+            channel.retire();
+        } else {
+            channel.post(Encoded::new(&Request::Close(Close { fhandle })));
+        }
     }
 
     /// Checks that the reopened file is the lost one.
@@ -349,9 +360,16 @@ impl RecoverableHandle {
     }
 }
 
+impl HandleState {
+    /// Reports whether the file persists on a successful close.
+    fn persists(&self) -> bool {
+        self.with.options.intersects(OpenOptions::POSC)
+    }
+}
+
 impl Drop for HandleState {
     fn drop(&mut self) {
-        let posc = self.with.options.intersects(OpenOptions::POSC);
+        let posc = self.persists();
         // Closing would publish an incomplete file. After a close that was sent, the handle can be that of
         // another file, because the server reuses handles.
         let opened = self.opened.get_mut().unwrap_or_else(PoisonError::into_inner);
