@@ -138,6 +138,27 @@ impl Locations {
         location.placed.filter(|placed| *placed != slot && lessees.contains(*placed) && !is_shared)
     }
 
+    /// Settles which child has failed if the client names only its host, where several run, and all of them serve
+    /// all files: the one that was chosen for the new file. Without this, it would be chosen again.
+    pub(super) fn settle_failed(&self, path: &[u8], question: &mut Question, now: Duration) {
+        let options = &question.options;
+        let unchecked = self.policy().shared.is_some_and(|shared| shared.unchecked);
+        let last = question.avoided.last;
+        if !unchecked || last.is_empty() || !options.intent.creates() || options.reason != RetryReason::Server
+        {
+            return;
+        }
+        let failed = self.update(path, now, |location| {
+            let placed = location.placed.filter(|slot| last.contains(*slot))?;
+            let before = location.failed.replace(placed).filter(|slot| last.contains(*slot));
+            Some(placed.mask() | before.map(Slot::mask).unwrap_or_default())
+        });
+        if let Some(failed) = failed.flatten().filter(|failed| !last.within(*failed)) {
+            question.avoided.never |= failed;
+            question.avoided.last -= failed;
+        }
+    }
+
     /// Invalidates the state of the children that a client avoids or that are creating the file:
     /// the client returned from them, or wants to create a file that another client is creating.
     /// Returns the child that was chosen for the file and keeps its lease, if the client tried it.

@@ -152,11 +152,12 @@ impl LocationResolver {
             Ok(path) => path,
             Err(answer) => return Some(answer),
         };
-        let question = Question { options, avoided: TriedChildren::parse(tried, self.cell()) };
+        let mut question = Question { options, avoided: TriedChildren::parse(tried, self.cell()) };
         if let Some(answer) = self.engine.deserted(now) {
             return Some(answer);
         }
         let refresh = self.engine.forget_for_refresh(path, options.refresh, now);
+        self.engine.settle_failed(path, &mut question, now);
         self.engine.invalidate_tried(path, &question, now, actions);
         self.engine.select(token, path, question, refresh, now, actions)
     }

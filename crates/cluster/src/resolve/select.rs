@@ -135,6 +135,8 @@ fn turned_away(chooser: &Chooser, question: &Question) -> Option<ClusterAnswer> 
     }
     if let Some(shared) = policy.shared
         && question.avoided.never.len() >= shared.tries_max.max(1)
+        // The servers that cannot reach the files say nothing about the others.
+        && !(shared.unchecked && question.options.reason == RetryReason::Server)
     {
         return Some(ClusterAnswer::error(
             question.options.reason.code(),
@@ -244,7 +246,11 @@ impl SelectInput<'_> {
         if self.question.options.intent.creates() {
             // A name alone does not fill a disk that is being drained.
             let name_only = self.question.options.name_only;
-            let staying = if name_only { self.allowed } else { self.allowed - self.cell.draining() };
+            // Nor does a server that only passes files on, which drains because it does not reach them.
+            let staying = match self.allowed - self.cell.draining() {
+                staying if name_only || staying.is_empty() && self.is_unchecked() => self.allowed,
+                staying => staying,
+            };
             if staying.is_empty() {
                 return SelectDecision::Answer(ClusterAnswer::wait(self.waits().suspend));
             }
@@ -314,6 +320,19 @@ impl SelectInput<'_> {
         self.draining.contains(slot) || client.is_some_and(unreachable)
     }
 
+    /// Reports whether any child serves any file, as proxies do.
+    fn is_unchecked(&self) -> bool {
+        self.chooser.policy().shared.is_some_and(|shared| shared.unchecked)
+    }
+
+    /// Returns the parts of a set in the order in which they are tried. A draining child has its files, unless
+    /// it serves those of others and does not reach them: then one that the client may have tried comes first.
+    fn stages(&self, set: SlotMask) -> impl Iterator<Item = SlotMask> {
+        let (last, draining) = (self.question.avoided.last, self.draining);
+        let unchecked = self.is_unchecked().then_some([set - draining, set - last]);
+        [set - last - draining].into_iter().chain(unchecked.into_iter().flatten()).chain([set])
+    }
+
     /// Chooses from the first of these sets that has a fit child. In each set, draining children
     /// and those that the client may have tried come last. Behind them come the children that the
     /// client can reach only if it has more addresses than it reports. The excuses are those of the
@@ -328,7 +347,7 @@ impl SelectInput<'_> {
         for client in need.client.strictly().into_iter().chain([need.client]) {
             let need = Need { client, ..need };
             for set in sets {
-                for among in [*set - self.question.avoided.last - self.draining, *set] {
+                for among in self.stages(*set) {
                     result = self.chooser.choose(self.cell, among, need, self.affinity, self.path, rng);
                     let is_undecided = result.as_ref().is_err_and(UnavailableReasons::is_undecided);
                     if result.is_ok() || is_undecided {

@@ -144,6 +144,11 @@ impl AnswerEngine {
         self.queries.ask(&self.locations, path, refresh, via_meta, now, actions);
     }
 
+    /// Settles which of the children of one host has failed.
+    pub(super) fn settle_failed(&self, path: &[u8], question: &mut Question, now: Duration) {
+        self.locations.settle_failed(path, question, now);
+    }
+
     /// Invalidates the state of the children that a client avoids or that are creating the file.
     pub(super) fn invalidate_tried(
         &mut self,

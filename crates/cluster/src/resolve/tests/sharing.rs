@@ -115,3 +115,66 @@ fn located(answer: &ClusterAnswer) -> &[crate::request::LocatedChild] {
         other => panic!("{other:?}"),
     }
 }
+
+/// Returns proxies on one host, which clients name without a port.
+fn proxies(count: u8) -> Stage {
+    let mut stage = stage(count, SharedFilePolicy { unchecked: true, ..SharedFilePolicy::default() });
+    let host = stage.machine.cell().child(slot(0)).unwrap().interfaces.clone();
+    for number in 1..count {
+        stage.change(number, |child| child.interfaces.clone_from(&host));
+        stage.change(number, |child| child.port += u16::from(number));
+    }
+    stage
+}
+
+/// The options of a client that returns from a server which has failed.
+fn returning(intent: Intent) -> SelectOptions {
+    SelectOptions { intent, reason: RetryReason::Server, ..SelectOptions::default() }
+}
+
+#[test]
+fn a_proxy_that_drains_comes_after_one_that_the_client_may_have_tried() {
+    for intent in [Intent::Read, Intent::Update, Intent::Create] {
+        for name_only in [false, true] {
+            let mut stage = proxies(2);
+            stage.change(0, |child| child.state.draining = true);
+            let options = SelectOptions { name_only, ..returning(intent) };
+            for token in 0..4 {
+                let path = format!("/f{token}");
+                assert_eq!(sent_to(&stage.select(token, &path, options, "server0").unwrap()), 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_proxy_that_failed_is_the_one_that_was_chosen_for_the_new_file() {
+    for number in 0..8 {
+        let (mut stage, path) = (proxies(3), format!("/f{number}"));
+        let mut seen = SlotMask::EMPTY;
+        for (token, tried) in ["", "server0", "server0,server0"].into_iter().enumerate() {
+            let answer = stage.select(token as u64, &path, returning(Intent::Create), tried);
+            seen.insert(slot(sent_to(&answer.unwrap_or_else(|| stage.answer()))));
+        }
+        assert_eq!(seen, mask(&[0, 1, 2]), "{path}");
+    }
+}
+
+#[test]
+fn a_client_that_met_any_number_of_failed_proxies_is_sent_to_another() {
+    let mut stage = stage(4, SharedFilePolicy { unchecked: true, ..SharedFilePolicy::default() });
+    let tried = "server0,server1,server2";
+    assert_eq!(sent_to(&stage.select(1, "/f", returning(Intent::Read), tried).unwrap()), 3);
+    let missing = stage.select(2, "/f", SelectOptions::default(), tried).unwrap();
+    assert_eq!(code(&missing), 1, "all have the same files");
+}
+
+#[test]
+fn new_files_go_to_draining_proxies_if_there_are_no_others() {
+    let options = SelectOptions { intent: Intent::Create, ..SelectOptions::default() };
+    let mut stage = proxies(2);
+    for number in 0..2 {
+        stage.change(number, |child| child.state.draining = true);
+    }
+    sent_to(&stage.select(1, "/f", options, "").unwrap());
+}
