@@ -5,6 +5,8 @@
 //! [`ClusterNode::tick`] no later than at [`ClusterNode::deadline`]. It reports the end of each
 //! connection, except those that an action ordered it to close.
 
+mod orders;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -14,7 +16,6 @@ use wire::cms::message::SpaceSums;
 
 use super::action::{ChildChange, NodeAction, Notice};
 use super::address::Address;
-use super::blacklist::Blacklist;
 use super::connection_id::ConnectionId;
 use super::connection_table::{ConnectionTable, TableLimits};
 use super::limits::{
@@ -27,6 +28,7 @@ use super::message::{LoginMessage, NodeMessage, ParentReply, StatusMessage};
 use super::parent::ParentSettings;
 use super::peer_address::PeerAddress;
 use crate::Slot;
+use orders::DrainReasons;
 
 /// An event that the driver reports.
 #[derive(Clone, PartialEq, Debug)]
@@ -82,6 +84,7 @@ pub struct ClusterNode {
     logins: VecDeque<(Duration, ConnectionId)>,
     /// The service state of the node itself; a node with children needs theirs, too.
     own: OwnStatus,
+    drains: DrainReasons,
     totals_at: Option<Duration>,
 }
 
@@ -124,6 +127,7 @@ impl ClusterNode {
             anonymous: ConnectionTable::new(TableLimits { total: LOGINS_MAX, per_peer: LOGINS_PER_PEER_MAX }),
             logins: VecDeque::new(),
             own,
+            drains: DrainReasons::default(),
             totals_at: None,
         }
     }
@@ -546,53 +550,5 @@ impl ClusterNode {
         for membership in &mut self.memberships {
             membership.set_load(load, tell, out);
         }
-    }
-
-    /// Starts or ends draining: the clients of this node move elsewhere, and it serves only files
-    /// that no other node has.
-    pub fn set_draining(&mut self, draining: bool, out: &mut Vec<NodeAction>) {
-        for membership in &mut self.memberships {
-            membership.set_draining(draining, out);
-        }
-        out.push(NodeAction::Drain { draining, door: self.door() });
-    }
-
-    /// Drains a child or ends that; `false` if the slot is empty.
-    pub fn drain(&mut self, slot: Slot, draining: bool, now: Duration, out: &mut Vec<NodeAction>) -> bool {
-        let from = out.len();
-        let done = self.members.as_mut().is_some_and(|members| members.drain(slot, draining, out));
-        self.couple(from, now, out);
-        done
-    }
-
-    /// Returns the ids of nodes below that are drained by order; the driver keeps them over a
-    /// restart.
-    pub fn drained(&self) -> impl Iterator<Item = &str> {
-        self.members.iter().flat_map(Members::drained)
-    }
-
-    /// Restores the ids of [`Self::drained`] from the last run.
-    pub fn set_drained(&mut self, ids: impl IntoIterator<Item = String>) {
-        if let Some(members) = &mut self.members {
-            members.set_drained(ids);
-        }
-    }
-
-    /// Suspends the service of all nodes below, or resumes it.
-    pub fn suspend(&mut self, suspended: bool, now: Duration, out: &mut Vec<NodeAction>) {
-        let from = out.len();
-        if let Some(members) = &mut self.members {
-            members.suspend(suspended, now, out);
-        }
-        self.couple(from, now, out);
-    }
-
-    /// Replaces the black list.
-    pub fn set_blacklist(&mut self, list: Blacklist, now: Duration, out: &mut Vec<NodeAction>) {
-        let from = out.len();
-        if let Some(members) = &mut self.members {
-            members.set_blacklist(list, now, out);
-        }
-        self.couple(from, now, out);
     }
 }

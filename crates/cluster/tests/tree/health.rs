@@ -67,6 +67,30 @@ fn a_node_that_drains_still_serves_for_its_own_parents_and_does_not_for_others()
 }
 
 #[test]
+fn an_order_to_drain_and_a_failed_origin_do_not_end_each_other() {
+    let (mut bench, link) = server();
+    bench.event(NodeEvent::Connected { link });
+    bench.says(link, reply(true));
+    let order =
+        |drains| NodeMessage::Status(StatusMessage { drains: Some(drains), ..StatusMessage::default() });
+    let fails = |bench: &mut Bench, has_failed| {
+        let mut out = Vec::new();
+        bench.node.set_origin_failed(has_failed, &mut out);
+        statuses(&out, link)
+    };
+    let drains = |drains| (Some(true), Some(drains));
+    // The origin returns while the order lasts.
+    assert_eq!(statuses(&bench.says(link, order(true)), link), [drains(true)]);
+    assert_eq!(fails(&mut bench, true), []);
+    assert_eq!(fails(&mut bench, false), []);
+    assert_eq!(statuses(&bench.says(link, order(false)), link), [drains(false)]);
+    // The order ends while the origin is away.
+    assert_eq!(fails(&mut bench, true), [drains(true)]);
+    assert_eq!(statuses(&bench.says(link, order(false)), link), []);
+    assert_eq!(fails(&mut bench, false), [drains(false)]);
+}
+
+#[test]
 fn the_word_for_draining_never_reaches_a_real_parent() {
     use cluster::tree::{Extensions, encode};
     let status = NodeMessage::Status(StatusMessage {

@@ -137,19 +137,14 @@ impl ClusterEngine {
     /// Redirects the clients of this node elsewhere; files that no other node has are still served.
     pub(super) fn drain(&mut self, draining: bool) {
         self.draining = draining;
-        self.report_draining();
+        self.tree.drive(|node, _, out| node.set_draining(draining, out));
     }
 
     /// Does the same while the origin of this node, a proxy, does not answer. Other proxies may reach it. If
     /// none does, the clients come here, and get an error.
     pub(super) fn set_origin_failed(&mut self, has_failed: bool) {
         self.origin_failed = has_failed;
-        self.report_draining();
-    }
-
-    fn report_draining(&mut self) {
-        let draining = self.draining || self.origin_failed;
-        self.tree.drive(|node, _, out| node.set_draining(draining, out));
+        self.tree.drive(|node, _, out| node.set_origin_failed(has_failed, out));
     }
 
     /// Takes a child out of use, or into use again. Returns whether there is a child in this slot.
