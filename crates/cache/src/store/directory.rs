@@ -92,9 +92,8 @@ pub(crate) fn look(context: &StoreContext, directory: &LogicalPath) -> io::Resul
     let names: HashSet<&LogicalPath> = data.iter().collect();
     // A file may have been removed during the listing.
     let lacks_data = |key: &CacheKey| !names.contains(key.data()) && context.has_state_only(key);
-    found.without_data =
-        found.files.iter().map(|file| &file.key).filter(|key| lacks_data(key)).cloned().collect();
-    found.files.retain(|file| !found.without_data.contains(&file.key));
+    let without_data = found.files.extract_if(.., |file| lacks_data(&file.key));
+    found.without_data = without_data.map(|file| file.key).collect();
     for path in data {
         match CacheKey::new(&path).filter(|key| !with_state.contains(key)) {
             Some(key) if context.is_unclaimed(&key) => found.unclaimed.push(key),
