@@ -42,6 +42,8 @@ struct Behind {
     /// Writes are not answered before they are given up.
     is_hung: AtomicBool,
     hung: Mutex<Vec<DeferredReply>>,
+    /// Called when the next write that hangs is begun, before it can be given up.
+    at_begin: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 /// The open of a file whose answer is not sent yet.
@@ -166,6 +168,9 @@ impl OpenFile for BehindFile {
         let content = &mut inode.1;
         let value = match operation {
             FileOperation::Write { .. } if self.behind.is_hung.load(Ordering::Relaxed) => {
+                if let Some(act) = self.behind.at_begin.lock().unwrap().take() {
+                    act();
+                }
                 self.behind.hung.lock().unwrap().push(reply.defer());
                 return Started::Pending;
             }
@@ -514,6 +519,25 @@ fn a_stopped_copy_does_not_wait_for_writes_that_are_never_answered() {
         closed.unwrap_or_else(|| ask(&file, FileOperation::Close { failed: false })).done();
         assert_eq!(stage.behind.get("/new"), None, "{case}");
     }
+}
+
+#[test]
+fn a_write_that_begins_while_its_copy_is_stopped_is_given_up() {
+    let stage = stage(true);
+    let (file, result, Transfer { sink, finish }) = copying(&stage);
+    stage.behind.is_hung.store(true, Ordering::Relaxed);
+    let (give, closed) = mpsc::channel();
+    let of_client = file.clone();
+    let close = move || give.send(ask(&of_client, FileOperation::Close { failed: false })).unwrap();
+    *stage.behind.at_begin.lock().unwrap() = Some(Box::new(close));
+    let (send, written) = mpsc::channel();
+    let then = move |result: Result<(), Error>| send.send(result.is_ok()).unwrap();
+    sink.write(5, Box::new(b"12345".to_vec()), Box::new(then));
+    assert_eq!(written.recv_timeout(PATIENCE), Ok(false));
+    result.error();
+    finish.done(Err(Error::new(ErrorKind::Cancelled, "cancelled")));
+    closed.recv_timeout(PATIENCE).unwrap().done();
+    assert_eq!(stage.behind.get("/new"), None);
 }
 
 #[test]

@@ -11,7 +11,7 @@ const URL_BYTES_MAX: usize = 4095;
 /// Protocols that a forwarded path can name.
 const PROTOCOLS: [&str; 8] = ["root", "xroot", "roots", "xroots", "http", "https", "dav", "davs"];
 /// Beginnings of the elements of opaque text that are for clients only, those of third-party copies, which
-/// are made in front of these files, and that of persist on close, which becomes an option of the open.
+/// are made in front of these files, and that of persist on close, because files share connections.
 const REMOVED_PREFIXES: [&[u8]; 4] = [b"xrd.", b"xrdcl.", b"tpc.", b"ofs.posc="];
 /// Element of opaque text that counts the proxies on the way of a request.
 const HOPS: &str = "pss.hops";

@@ -31,6 +31,11 @@ pub(crate) fn file_connection_user(owner: Owner) -> String {
     format!("p{}", owner.0 % FILE_CONNECTIONS)
 }
 
+/// Returns the user of the connection of one file only, the one with this number. Logins have 8 letters.
+pub(crate) fn own_connection_user(number: u32) -> String {
+    format!("c{:x}", number & 0x0fff_ffff)
+}
+
 /// The connections for one kind of requests about names.
 pub(crate) struct NameConnections {
     /// The first letter of the users of the connections.

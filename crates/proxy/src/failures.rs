@@ -13,20 +13,22 @@ const UNKNOWN_OUTCOME: &str =
     "the outcome is unknown, and the origin may still make the change: look before you repeat it";
 
 impl RequestFailure {
-    /// Returns the error for a client that is at no file and, if `in_cluster` is set, may find a server that
-    /// reaches the origin through its manager. It returns there after a [`ErrorKind::ServerError`], unless
-    /// the origin may have got the request.
-    pub(crate) fn to_error_of_name(&self, verb: &str, path: &LogicalPath, in_cluster: bool) -> Error {
+    /// Returns the error for a client that is at no file and, if `home` is set, may find a server that reaches
+    /// the origin at that address through its manager. It returns there after a [`ErrorKind::ServerError`],
+    /// unless the origin may have got the request. A server behind the origin is the same for all.
+    pub(crate) fn to_error_of_name(&self, verb: &str, path: &LogicalPath, home: Option<&str>) -> Error {
         let error = self.to_error(verb, path);
+        let is_home = |server: Option<&str>| server.is_none() || server == home;
         let is_elsewhere = match self {
             Self::NotAnswering(_) => true,
             Self::Client(failure) => {
                 matches!(failure.cause(), Cause::Unreachable(_) | Cause::Unresolved(_))
+                    && is_home(failure.failure().server.as_deref())
                     && !failure.is_uncertain()
             }
             _ => false,
         };
-        if in_cluster && is_elsewhere { Error::new(ErrorKind::ServerError, error.text) } else { error }
+        if home.is_some() && is_elsewhere { Error::new(ErrorKind::ServerError, error.text) } else { error }
     }
 
     /// Returns the error for the client that wanted to `verb` a path.
@@ -180,6 +182,10 @@ mod tests {
         let uncertain =
             client::Error::new("rm", "root://o//a", Cause::Unreachable("refused".to_owned())).uncertain(true);
         let refused = Cause::Server { code: ErrorCode::NO_SERVER, text: String::new() };
+        let at = |server: &str| {
+            let cause = Cause::Unreachable("refused".to_owned());
+            RequestFailure::Client(client::Error::new("rm", "root://o//a", cause).at(server.to_owned(), &[]))
+        };
         for (failure, expected) in [
             (silent(), ErrorKind::ServerError),
             (unreachable(), ErrorKind::ServerError),
@@ -188,9 +194,11 @@ mod tests {
             (RequestFailure::Client(uncertain), ErrorKind::NoServer),
             (of(refused), ErrorKind::NoServer),
             (RequestFailure::Busy, ErrorKind::Overloaded),
+            (at("o:1094"), ErrorKind::ServerError),
+            (at("behind:1095"), ErrorKind::NoServer),
         ] {
-            assert_eq!(failure.to_error_of_name("rm", &path, true).kind, expected, "{failure:?}");
-            let alone = failure.to_error_of_name("rm", &path, false);
+            assert_eq!(failure.to_error_of_name("rm", &path, Some("o:1094")).kind, expected, "{failure:?}");
+            let alone = failure.to_error_of_name("rm", &path, None);
             assert_eq!(alone.kind, failure.to_error("rm", &path).kind, "{failure:?}");
         }
     }

@@ -216,15 +216,17 @@ impl ProxyFiles {
             Ok(at) => at,
             Err(error) => return Started::Done(Answer::Error(error)),
         };
-        let in_cluster = self.config.in_cluster;
+        let home = self.config.in_cluster.then(|| at.origin.home.clone());
+        let path = target.path;
+        let to_error = move |failure: RequestFailure| {
+            failure.to_error_of_name(verb, &path, home.as_ref().map(|home| home.authority()))
+        };
         if let Some(reason) = at.origin.home.failure() {
-            let failure = RequestFailure::NotAnswering(reason);
-            return Started::Done(Answer::Error(failure.to_error_of_name(verb, &target.path, in_cluster)));
+            return Started::Done(Answer::Error(to_error(RequestFailure::NotAnswering(reason))));
         }
         let (later, caller, work) = (reply.defer(), caller.clone(), work(at));
         self.threads.handle().spawn(async move {
             let result = for_caller(&caller, notices.as_ref(), work).await;
-            let to_error = |failure: RequestFailure| failure.to_error_of_name(verb, &target.path, in_cluster);
             later.send(result.map_err(to_error).into());
         });
         Started::Pending
@@ -260,7 +262,7 @@ impl ProxyFiles {
         }
         let (path, caller_of_file, runtime) =
             (target.path.clone(), caller.clone(), self.threads.handle().clone());
-        let (cache, cgi) = (self.cache.clone(), target.cgi.clone());
+        let cache = self.cache.clone();
         let parent = match self.required_parent(caller, &target, &request, reply) {
             Ok(parent) => parent,
             Err(error) => return Started::Done(Answer::Error(error)),
@@ -269,7 +271,7 @@ impl ProxyFiles {
         // that it has created.
         self.begin((caller, reply), (target, "Opening", "open"), None, move |at| async move {
             check_exists(parent).await?;
-            let with = open_options(&request, &cgi, writes);
+            let with = open_options(&request, writes);
             let change = cache.as_ref().zip(at.cached.as_ref()).filter(|_| writes);
             let change = change.map(|(cache, path)| cache.change_content(path));
             // Before the origin is asked, so that a change meanwhile is noticed.

@@ -218,7 +218,10 @@ impl OpenFile for ProxiedFile {
     }
 
     fn give_up(&self) {
-        self.given_up.send_replace(());
+        // The origin may make the changes later. Only if it discards the file as well, that does not matter.
+        if self.file.remote.persists() {
+            self.given_up.send_replace(());
+        }
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -1,14 +1,14 @@
 //! The options with which a file is opened at its origin.
 
-use base::Cgi;
 use client::OpenWith;
 use client::xroot::flags::OpenOptions;
 use vfs::OpenRequest;
 
-/// Returns the options with which a file is opened at its origin.
-pub(crate) fn open_options(request: &OpenRequest, cgi: &Cgi, writes: bool) -> OpenWith {
+/// Returns the options with which a file is opened at its origin. Only a file that this proxy makes itself
+/// persists on close there. That of a client does not, because the connections are shared and few.
+pub(crate) fn open_options(request: &OpenRequest, writes: bool) -> OpenWith {
     let access = if writes { OpenOptions::UPDT } else { OpenOptions::READ };
-    let persists = request.posc || cgi.text("ofs.posc") == Some("1");
+    let persists = request.posc && request.is_copy;
     let mut options = access;
     for (is_set, option) in [
         (request.append, OpenOptions::APND),
@@ -37,16 +37,14 @@ mod tests {
     fn options_of_an_open_are_passed_on() {
         let request =
             OpenRequest { delete: true, make_path: true, posc: true, mode: 0o644, ..Default::default() };
-        let with = open_options(&request, &Cgi::default(), true);
+        let with = open_options(&request, true);
         let expected = OpenOptions::UPDT.with(OpenOptions::DELETE).with(OpenOptions::MKPATH);
-        let expected = expected.with(OpenOptions::POSC);
-        assert_eq!((with.options, with.mode), (expected, 0o644));
+        assert_eq!((with.options, with.mode), (expected, 0o644), "a client asks for it");
+        let with = open_options(&OpenRequest { is_copy: true, ..request }, true);
+        assert_eq!(with.options, expected.with(OpenOptions::POSC));
         let request =
             OpenRequest { read: true, make_path: true, refresh: true, posc: true, ..Default::default() };
-        let with = open_options(&request, &Cgi::default(), false);
+        let with = open_options(&request, false);
         assert_eq!(with.options, OpenOptions::READ.with(OpenOptions::REFRESH));
-        let request = OpenRequest { new: true, ..Default::default() };
-        let with = open_options(&request, &Cgi::new(b"ofs.posc=1"), true);
-        assert_eq!(with.options, OpenOptions::UPDT.with(OpenOptions::NEW).with(OpenOptions::POSC));
     }
 }

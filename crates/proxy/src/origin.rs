@@ -1,6 +1,6 @@
 //! [`OriginServer`]: an origin with its client, its limits and the servers behind it.
 
-use crate::connections::{CONNECTIONS_MAX, NameConnections};
+use crate::connections::{CONNECTIONS_MAX, NameConnections, file_connection_user, own_connection_user};
 use crate::limits::{
     HTTP_QUICK_REQUESTS_MAX, HTTP_REQUESTS_MAX, HTTP_SLOW_REQUESTS_MAX, PERSISTING_MAX, PLACES_MAX,
     QUEUE_MAX, REQUESTS_MAX, RequestLane, Requester, SLOW_REQUESTS_MAX,
@@ -14,6 +14,7 @@ use crate::settings::ProxyConfig;
 use client::http::ObjectStore;
 use client::{AddressFilter, Cause, Client, ConnectionLimits, Credentials, ListingMemory, Url};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -42,12 +43,15 @@ pub(crate) struct OriginServer {
     slow_connections: Arc<NameConnections>,
     /// Permits of files that persist on close.
     persisting: Arc<Semaphore>,
+    /// Number of files that were opened so.
+    persisting_files: AtomicU32,
 }
 
 /// The connection of one file that persists on close. The origin removes the file if the connection ends
 /// before it was closed.
 pub(crate) struct OwnConnection {
     client: Client,
+    user: String,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -55,6 +59,13 @@ impl OwnConnection {
     /// Returns the client, with requests that are held back like those of `paced`.
     pub(crate) fn client(&self, paced: &Client) -> Client {
         self.client.paced_as(paced)
+    }
+
+    /// Returns the URL of the file. The server lets the user who has created the file go on with it, so that
+    /// must be no user of other files. An identity of a client has users of its own.
+    pub(crate) fn url(&self, url: Url, requester: Requester) -> Url {
+        let is_shared = url.user == Some(file_connection_user(requester.owner));
+        Url { user: if is_shared { Some(self.user.clone()) } else { url.user }, ..url }
     }
 
     /// Ends the connection as soon as its file is no longer used.
@@ -255,6 +266,7 @@ impl OriginServer {
             slow: lane(slow_max),
             slow_connections: Arc::new(NameConnections::new('s')),
             persisting: Arc::new(Semaphore::new(PERSISTING_MAX)),
+            persisting_files: AtomicU32::new(0),
             dialer,
         })
     }
@@ -274,7 +286,8 @@ impl OriginServer {
     /// Returns the connection for a file that is to persist on close; `None` if there are too many.
     pub(crate) fn own_connection(&self) -> Option<OwnConnection> {
         let permit = self.persisting.clone().try_acquire_owned().ok()?;
-        Some(OwnConnection { client: self.dialer.limited_client(), _permit: permit })
+        let user = own_connection_user(self.persisting_files.fetch_add(1, Ordering::Relaxed));
+        Some(OwnConnection { client: self.dialer.limited_client(), user, _permit: permit })
     }
 
     fn places(&self) -> MutexGuard<'_, HashMap<String, Arc<OriginPlace>>> {

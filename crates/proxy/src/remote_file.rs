@@ -5,7 +5,7 @@ use crate::near_ranges;
 use crate::origin::{OriginServer, OwnConnection, RequestKind};
 use crate::origin_file::OriginFile;
 use crate::place::{OriginPlace, RequestFailure};
-use client::xroot::flags::OpenOptions;
+use client::xroot::flags::{OpenOptions, StatFlags};
 use client::{Bytes, Client, OpenWith, StatInfo, Url, join_bounded};
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -36,8 +36,13 @@ impl RemoteFile {
     ) -> Result<Self, RequestFailure> {
         let persists = with.options.intersects(OpenOptions::POSC);
         let own = if persists { origin.own_connection() } else { None };
-        if own.is_none() {
+        let mut url = url;
+        if let Some(own) = &own {
+            url = own.url(url, requester);
+        } else if persists {
             with.options = with.options.without(OpenOptions::POSC);
+            let path = url.path.as_str();
+            tracing::info!(path, "too many copies are written at the origin: a part of this one would stay");
         }
         let open = async |client: Client, _| {
             let client = own.as_ref().map_or_else(|| client.clone(), |own| own.client(&client));
@@ -50,6 +55,12 @@ impl RemoteFile {
         };
         let place = Mutex::new(origin.place(&file.location(), file.url()));
         Ok(Self { origin, file, place, requester, own, has_failed: AtomicBool::new(false) })
+    }
+
+    /// Reports whether the origin has said that the file persists on close.
+    pub(crate) fn persists(&self) -> bool {
+        let is_pending = |stat: StatInfo| stat.flags.intersects(StatFlags::POSCPEND);
+        self.own.is_some() && self.file.stat_at_open().is_some_and(is_pending)
     }
 
     /// Returns the status in the reply to the open, or requests it.
@@ -245,6 +256,7 @@ mod tests {
     use super::*;
     use crate::address::tests::proxy;
     use crate::cached_origin::CachedOrigin;
+    use crate::connections::file_connection_user;
     use crate::limits::{PERSISTING_MAX, PLACES_MAX};
     use crate::open_file::{CacheUse, ProxiedFile};
     use crate::origin::OriginDialer;
@@ -379,7 +391,8 @@ mod tests {
     #[tokio::test]
     async fn a_file_that_persists_on_close_has_a_connection_of_its_own() {
         let server = Fake::start(PLAIN, written).await;
-        let (url, persists) = (server.url("a"), OpenOptions::UPDT.with(OpenOptions::POSC));
+        let url = Url { user: Some(file_connection_user(REQUESTER.owner)), ..server.url("a") };
+        let persists = OpenOptions::UPDT.with(OpenOptions::POSC);
         let origin = origin(&url);
         let plain = open(&origin, &url, OpenOptions::UPDT).await;
         let mut files = Vec::new();
@@ -389,6 +402,9 @@ mod tests {
         let seen = opens(&server);
         let own: std::collections::HashSet<_> = seen.iter().filter(|(_, persists)| *persists).collect();
         assert_eq!(own.len(), PERSISTING_MAX);
+        let users: std::collections::HashSet<_> =
+            files.iter().map(|file| file.file.url().user.clone()).collect();
+        assert_eq!(users.len(), PERSISTING_MAX + 1, "no other file can continue one of them");
         // One more shares a connection, as a file that does not persist.
         assert_eq!((seen[0], seen.last().unwrap()), ((seen[0].0, false), &(seen[0].0, false)));
         // A file that is left behind is not closed, and makes room.
@@ -432,15 +448,20 @@ mod tests {
         }
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn operations_that_are_given_up_end_without_the_origin() {
-        let server = Fake::start(PLAIN, |asked| match asked.code() {
+    /// Starts a write that is never answered, gives it up, and starts a truncation. Returns the first answer
+    /// and, if the write has ended, the second one.
+    async fn given_up(flags: u8, options: OpenOptions) -> (Answer, Option<Answer>) {
+        let server = Fake::start(PLAIN, move |asked| match asked.code() {
             RequestCode::WRITE | RequestCode::PGWRITE => silence(),
-            _ => written(asked),
+            RequestCode::OPEN => {
+                let stat = format!("1 0 {flags} 100\0");
+                ok(asked, &[&[1, 0, 0, 0][..], &[0; 8], stat.as_bytes()].concat())
+            }
+            _ => ok(asked, b""),
         })
         .await;
         let url = server.url("a");
-        let remote = Arc::new(open(&origin(&url), &url, OpenOptions::UPDT).await);
+        let remote = Arc::new(open(&origin(&url), &url, options).await);
         let names = base::LoginNames { user: "u", host: "h", ..base::LoginNames::default() };
         let caller = Arc::new(Caller::new(base::Identity::new(&names, 7, None, "host"), true, false));
         let path = base::LogicalPath::parse(b"/a").unwrap();
@@ -448,13 +469,36 @@ mod tests {
         let file = ProxiedFile::new(path, remote, CacheUse::default(), (true, false), context);
         let (send, answers) = std::sync::mpsc::channel();
         let reply = ReplyTo::new(Arc::new(Post(send)), ReplyToken { owner: 1, call: 1 });
-        let patience = std::time::Duration::from_secs(60);
+        let answer = || {
+            let patience = std::time::Duration::from_secs(60);
+            tokio::task::block_in_place(|| answers.recv_timeout(patience)).unwrap()
+        };
         file.start(FileOperation::Write { buffer: vec![1], offset: 0, checkpoint: false }, &reply);
         file.give_up();
-        let answer = tokio::task::block_in_place(|| answers.recv_timeout(patience)).unwrap();
-        assert!(matches!(answer, Answer::Error(error) if error.kind == base::ErrorKind::Cancelled));
-        file.start(FileOperation::Truncate { size: 0, checkpoint: false }, &reply);
-        let answer = tokio::task::block_in_place(|| answers.recv_timeout(patience)).unwrap();
-        assert!(matches!(answer, Answer::Value(_)), "later operations are made");
+        let truncation = FileOperation::Truncate { size: 0, checkpoint: false };
+        if !file_persists(flags, options) {
+            file.start(truncation, &reply);
+            return (answer(), None);
+        }
+        let first = answer();
+        file.start(truncation, &reply);
+        (first, Some(answer()))
+    }
+
+    fn file_persists(flags: u8, options: OpenOptions) -> bool {
+        flags & 64 != 0 && options.intersects(OpenOptions::POSC)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn operations_that_are_given_up_end_without_the_origin() {
+        let persists = OpenOptions::UPDT.with(OpenOptions::POSC);
+        let (written, emptied) = given_up(112, persists).await;
+        assert!(matches!(written, Answer::Error(error) if error.kind == base::ErrorKind::Cancelled));
+        assert!(matches!(emptied, Some(Answer::Value(_))), "later operations are made");
+        // The origin may make the change after the file was emptied, and keep it.
+        for (flags, options) in [(48, persists), (112, OpenOptions::UPDT)] {
+            let (first, _) = given_up(flags, options).await;
+            assert!(matches!(first, Answer::Value(_)), "{flags}: the write still waits");
+        }
     }
 }

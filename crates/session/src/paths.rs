@@ -130,6 +130,7 @@ impl NamespaceRequest<'_> {
                 counts_as_reader: creates && (read || !(writes || appends)),
                 force: has(OpenOptions::FORCE),
                 posc: has(OpenOptions::POSC),
+                is_copy: false,
                 stat: wants_stat(m),
                 no_wait: has(OpenOptions::NOWAIT),
                 refresh: has(OpenOptions::REFRESH),

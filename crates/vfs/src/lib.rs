@@ -125,7 +125,8 @@ pub trait OpenFile: Send + Sync {
     }
 
     /// Ends the operations in progress with an error, because the content of the file will be discarded. Their
-    /// changes may still be made. Later operations are not affected. Does nothing where operations end soon.
+    /// changes may still be made. Later operations are not affected. Does nothing where operations end soon, or
+    /// where a late change could stay.
     fn give_up(&self) {}
 
     /// Hints that this range will be read soon. Never blocks and never fails.

@@ -193,6 +193,8 @@ pub struct OpenRequest {
     pub force: bool,
     /// Persist on successful close.
     pub posc: bool,
+    /// This server makes the file by a third-party copy, and no client writes it.
+    pub is_copy: bool,
     /// Return the status with the answer.
     pub stat: bool,
     /// Do not wait for staging.

@@ -142,11 +142,12 @@ impl FileBehind {
         }
     }
 
-    /// Starts an operation, and waits for its answer. Blocks.
+    /// Starts an operation, and waits for its answer. Blocks. The caller holds the file.
     fn wait(&self, operation: FileOperation) -> Result<Value, Error> {
         self.check_wanted()?;
         let (answer, answered) = mpsc::sync_channel(1);
         self.ask(operation, move |value| drop(answer.send(value)));
+        self.end_unwanted();
         match answered.recv_timeout(ANSWER_TIME) {
             Ok(Answer::Value(value)) => Ok(value),
             Ok(Answer::Error(error)) => Err(error),
@@ -162,6 +163,14 @@ impl FileBehind {
         match self.is_given_up.load(Ordering::Acquire) {
             true => Err(Error::new(ErrorKind::Cancelled, "the copy has been stopped")),
             false => Ok(()),
+        }
+    }
+
+    /// Ends an operation that was started while the copy was stopped, and that this may have missed. The file is
+    /// held meanwhile, so that no operation of a discard is ended.
+    fn end_unwanted(&self) {
+        if self.is_given_up.load(Ordering::Acquire) {
+            self.file.give_up();
         }
     }
 
@@ -259,6 +268,12 @@ impl WriteInFlight {
         flight.count += 1;
         Some(Self(file.clone()))
     }
+
+    /// Keeps the file open beyond the end of this write.
+    fn hold_on(&self) -> Self {
+        self.0.flight().count += 1;
+        Self(self.0.clone())
+    }
 }
 
 impl CopyTarget for FileBehind {
@@ -305,6 +320,7 @@ impl CopyTarget for FileBehind {
         }
         let buffer = (*bytes).as_ref().to_vec();
         drop(bytes);
+        let starting = flying.hold_on();
         self.ask(FileOperation::Write { buffer, offset, checkpoint: false }, move |answer| {
             drop(flying);
             then(match answer {
@@ -313,6 +329,8 @@ impl CopyTarget for FileBehind {
                 _ => Err(Error::new(ErrorKind::FsError, "the destination cannot be written now")),
             });
         });
+        self.end_unwanted();
+        drop(starting);
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -187,7 +187,7 @@ impl CopyingFiles {
         let copy = RunningCopy::new(third, pull, access, &open.caller, asks_persist);
         let (target, request) = open.plain();
         // If this server, or the one behind, ends meanwhile, the latter removes the file.
-        let request = OpenRequest { read: true, write: true, posc: true, ..request };
+        let request = OpenRequest { read: true, write: true, posc: true, is_copy: true, ..request };
         let (behind, at, duty, owner) = (self.behind.clone(), target.clone(), reply.defer(), reply.clone());
         // A client that leaves during the open does not end it: only who gets the file can remove it.
         let who = Arc::new(open.caller.detached());
