@@ -13,11 +13,11 @@ const REPEAT_PAUSE: Duration = Duration::from_secs(1);
 /// A proxy whose clients name origins reports nothing, because it may reach the others.
 pub fn follow_origin(files: &ProxyFiles, report: impl Fn(bool) -> bool + Send + 'static) {
     let Some(home) = files.origins.only_origin().map(|origin| origin.home.clone()) else { return };
-    let mut failed = home.follow();
+    let mut state = home.follow();
     files.runtime().spawn(async move {
         let mut reported = false;
         loop {
-            let has_failed = failed.borrow_and_update().is_some();
+            let has_failed = state.has_failed();
             if has_failed != reported {
                 if !report(has_failed) {
                     tokio::time::sleep(REPEAT_PAUSE).await;
@@ -25,7 +25,7 @@ pub fn follow_origin(files: &ProxyFiles, report: impl Fn(bool) -> bool + Send + 
                 }
                 reported = has_failed;
             }
-            if failed.changed().await.is_err() {
+            if state.changed().await.is_err() {
                 return;
             }
         }

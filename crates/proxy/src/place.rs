@@ -4,7 +4,9 @@
 //! new connection. A server that is busy with slow requests still answers a probe, so slow is not
 //! dead. After a failed probe or a failed connection the breaker is open: requests that wait and
 //! new ones fail at once, and probes continue until one succeeds. A server that is followed
-//! ([`OriginPlace::follow`]) is probed without requests too.
+//! ([`OriginPlace::follow`]) is probed without requests too, which opens no breaker.
+
+mod follow;
 
 use crate::limits::RequestLane;
 use crate::log_limit::LogLimit;
@@ -28,9 +30,6 @@ const PROBE_TIME: Duration = Duration::from_millis(2400);
 const TICK: Duration = Duration::from_millis(250);
 /// Pause between two probes of a server whose breaker is open.
 const PROBE_PAUSE: Duration = Duration::from_millis(1500);
-
-/// Interval at which a server that is followed is probed, if it has not replied to a request meanwhile.
-const FOLLOW_PAUSE: Duration = Duration::from_secs(10);
 
 /// Time without requests after which a server whose breaker is open is no longer probed.
 const UNUSED: Duration = Duration::from_secs(60);
@@ -143,6 +142,8 @@ pub(crate) struct OriginPlace {
     trips: AtomicU64,
     /// Set if the state of the server matters without requests.
     is_followed: AtomicBool,
+    /// Set while probes of a server that is followed fail.
+    is_away: watch::Sender<bool>,
 }
 
 struct RequestActivity {
@@ -192,6 +193,7 @@ impl OriginPlace {
             activity: Mutex::new(activity),
             trips: AtomicU64::new(0),
             is_followed: AtomicBool::new(false),
+            is_away: watch::Sender::new(false),
         })
     }
 
@@ -334,15 +336,6 @@ impl OriginPlace {
         }
     }
 
-    /// Probes the server from now on also while there are no requests. Returns the state of the breaker: the
-    /// reason why it is open.
-    pub(crate) fn follow(self: &Arc<Self>) -> watch::Receiver<Option<Arc<str>>> {
-        if !self.is_followed.swap(true, Ordering::AcqRel) {
-            self.runtime.spawn(follow(Arc::downgrade(self)));
-        }
-        self.failed.subscribe()
-    }
-
     /// Probes the server. Returns the reason why its breaker must open.
     async fn examine(&self) -> Option<String> {
         match self.probe().await {
@@ -384,23 +377,6 @@ async fn watch_silence(place: Weak<OriginPlace>) {
     }
 }
 
-/// Probes a server that does not reply to requests, whether or not there are any. The breaker opens after
-/// two failures, because it also fails files that are written and have no request.
-async fn follow(place: Weak<OriginPlace>) {
-    let mut is_doubtful = false;
-    loop {
-        let Some(place) = place.upgrade() else { return };
-        let is_idle = place.activity().last_reply.is_none_or(|last| last.elapsed() >= FOLLOW_PAUSE);
-        let failure = if is_idle && !place.has_failed() { place.examine().await } else { None };
-        if let Some(reason) = failure.as_ref().filter(|_| is_doubtful) {
-            place.trip(reason);
-        }
-        is_doubtful = failure.is_some();
-        drop(place);
-        tokio::time::sleep(if is_doubtful { PROBE_PAUSE } else { FOLLOW_PAUSE }).await;
-    }
-}
-
 /// Probes a server until it answers, or until nobody has used or followed it for [`UNUSED`]. Then it closes
 /// the breaker.
 async fn await_recovery(place: Weak<OriginPlace>) {
@@ -433,7 +409,7 @@ mod tests {
     }
 
     /// Returns a place whose probes succeed while the switch is on, and the switch.
-    fn place() -> (Arc<OriginPlace>, Arc<AtomicBool>) {
+    pub(super) fn place() -> (Arc<OriginPlace>, Arc<AtomicBool>) {
         let answers = Arc::new(AtomicBool::new(true));
         let probe = answers.clone();
         let probe = move || -> Probing {
@@ -447,7 +423,7 @@ mod tests {
         (place, answers)
     }
 
-    async fn request(place: &Arc<OriginPlace>, seconds: u64) -> Result<(), RequestFailure> {
+    pub(super) async fn request(place: &Arc<OriginPlace>, seconds: u64) -> Result<(), RequestFailure> {
         let work = async {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
             Ok(())
@@ -540,42 +516,6 @@ mod tests {
         assert!(place.failure().is_none(), "the fault is here");
         place.run(async { Err::<(), _>(unresolved()) }).await.unwrap_err();
         assert!(place.failure().is_some());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_server_that_is_followed_is_known_to_be_dead_and_alive_without_requests() {
-        let (place, answers) = place();
-        answers.store(false, Ordering::Relaxed);
-        let mut failed = place.follow();
-        let mut change = async |is_failed: bool| {
-            let begun = Instant::now();
-            failed.wait_for(|reason| reason.is_some() == is_failed).await.unwrap();
-            begun.elapsed()
-        };
-        assert!(change(true).await < Duration::from_secs(10), "at the start");
-        tokio::time::sleep(UNUSED * 2).await;
-        assert!(place.has_failed(), "nobody has used it meanwhile");
-        answers.store(true, Ordering::Relaxed);
-        assert!(change(false).await < Duration::from_secs(10));
-        answers.store(false, Ordering::Relaxed);
-        assert!(change(true).await < FOLLOW_PAUSE * 2, "between requests");
-        assert_eq!(place.trips(), 2);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_server_that_replies_is_not_probed_and_one_lost_probe_ends_nothing() {
-        let (place, answers) = place();
-        let failed = place.follow();
-        answers.store(false, Ordering::Relaxed);
-        for _ in 0..60 {
-            request(&place, 1).await.unwrap();
-        }
-        assert_eq!(place.trips(), 0, "it was not probed");
-        // The first probe fails, and the second one does not.
-        tokio::time::sleep(FOLLOW_PAUSE + PROBE_TIME).await;
-        answers.store(true, Ordering::Relaxed);
-        tokio::time::sleep(UNUSED).await;
-        assert_eq!((place.trips(), failed.has_changed().unwrap()), (0, false));
     }
 
     #[tokio::test(start_paused = true)]
