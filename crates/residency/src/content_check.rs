@@ -77,7 +77,8 @@ pub(crate) fn check_content(
 }
 
 /// Compares a file that is held open with a checksum. The stored checksum of the file decides if it is valid, because it
-/// may be older than a fault of the disk; otherwise the file is read.
+/// may be older than a fault of the disk; otherwise the file is read, and its checksum is stored, so that the next
+/// comparison does not read it again.
 pub(crate) fn check_held(
     wanted: Checksum,
     file: &dyn storage::HeldFile,
@@ -85,9 +86,20 @@ pub(crate) fn check_held(
 ) -> io::Result<ContentCheck> {
     let algorithm = wanted.algorithm();
     let attribute = file.attribute(&ChecksumRecord::attribute(algorithm))?;
-    let found = match stored(attribute.as_deref(), algorithm, &file.stat()?) {
+    let (version, status) = (file.version()?, file.stat()?);
+    let found = match stored(attribute.as_deref(), algorithm, &status) {
         Some(found) => Some(found),
-        None => compute(algorithm, &|piece, offset| file.read_at(piece, offset), stops)?,
+        None => {
+            let found = compute(algorithm, &|piece, offset| file.read_at(piece, offset), stops)?;
+            // It is valid for the version that was read.
+            if let Some((name, value)) = found.map(|found| attribute_of(found, &status))
+                && file.version()?.has_content_of(&version)
+            {
+                // A file system that is full may refuse it.
+                file.set_attribute(&name, &value).ok();
+            }
+            found
+        }
     };
     Ok(match found {
         None => ContentCheck::Stopped,

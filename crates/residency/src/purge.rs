@@ -172,7 +172,11 @@ impl Purger {
     fn volumes(&self) -> BTreeMap<u64, PurgedVolume> {
         let mut volumes = BTreeMap::new();
         for export in self.paths.roots().into_iter().filter(|path| self.paths.of(path).purge) {
-            for (space, usage) in self.backend.space_file_systems(&export).unwrap_or_default() {
+            let systems = self.backend.space_file_systems(&export).unwrap_or_else(|error| {
+                tracing::warn!(export = %export.shown(), %error, "an export is not purged: its free space is not known");
+                Vec::new()
+            });
+            for (space, usage) in systems {
                 let Some(policy) = self.policies.of(&space) else { continue };
                 let new = || PurgedVolume {
                     export: export.clone(),
@@ -261,7 +265,12 @@ impl Purger {
 
     /// Returns the policy of the space of a file. May wait for a disk.
     fn policy_of(&self, path: &LogicalPath) -> Result<&PurgePolicy, KeptReason> {
-        self.policies.of(&self.backend.space_of(path)).ok_or(KeptReason::SpaceNotPurged)
+        let space = self.backend.space_of(path);
+        if space.is_empty() {
+            // It may be one that is not purged.
+            return Err(KeptReason::Failed("its space cannot be looked up".to_owned()));
+        }
+        self.policies.of(&space).ok_or(KeptReason::SpaceNotPurged)
     }
 
     /// Removes one file that was not used for this number of seconds, if the program wants that.

@@ -160,8 +160,7 @@ impl VolumePurge {
 
     /// Returns the free bytes. Fails if another file system is at the export by now.
     fn free_bytes(&self, purger: &Purger) -> io::Result<u64> {
-        let found = purger.backend.file_systems(&self.volume.export)?;
-        let own = found.iter().find(|usage| usage.number == self.number);
+        let own = purger.backend.file_system(&self.volume.export, self.number)?;
         let other = || io::Error::other("another file system is there");
         own.map(|usage| usage.free).ok_or_else(other)
     }

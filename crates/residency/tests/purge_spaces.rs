@@ -166,6 +166,24 @@ fn two_spaces_on_one_disk_lose_no_more_than_was_missing() {
     assert_eq!(left, 5, "no data is left without a name");
 }
 
+/// For example one from before the spaces.
+#[test]
+fn a_file_outside_of_the_spaces_is_in_the_default_one() {
+    let disk = Disk::new();
+    disk.copied("/a/1");
+    let name = path("/plain");
+    fs::write(disk.root.join("names/plain"), vec![7; usize::try_from(SIZE).unwrap()]).unwrap();
+    let found = disk.backend.stat(&name).unwrap();
+    let (copied, record) = (CopyTime(found.modified), CopyRecord::new(&name, &found));
+    disk.backend.set_attribute(&name, COPY_RECORD_ATTRIBUTE, record.encode(), false).unwrap();
+    disk.backend.set_attribute(&name, COPY_TIME_ATTRIBUTE, &copied.encode(), false).unwrap();
+    assert_eq!(disk.purger(None, &[("a", policy(0, 0))]).purge().files, 0);
+    let purger = disk.purger(policy(100, 0), &[("a", None)]);
+    assert_eq!(kept(&purger, "/plain"), None);
+    assert_eq!(purger.purge().files, 1);
+    assert!(!disk.has("/plain") && disk.has("/a/1"));
+}
+
 fn count(directory: &std::path::Path) -> usize {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     entries.map(|path| if path.is_dir() { count(&path) } else { 1 }).sum()

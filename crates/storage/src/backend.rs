@@ -401,10 +401,16 @@ pub trait Backend: Send + Sync {
         };
         Ok(vec![FileSystemUsage { number, total: usage.total, free: usage.free }])
     }
-    /// Returns the same file systems with the spaces that have a part on them. One may have parts of several spaces.
+    /// Returns the file systems with files of a path, and the spaces that have a part on them. One may have parts of several
+    /// spaces. Files outside of spaces are in the default one.
     fn space_file_systems(&self, path: &LogicalPath) -> io::Result<Vec<(String, FileSystemUsage)>> {
         let space = || crate::posix::SPACE_DEFAULT.to_owned();
         Ok(self.file_systems(path)?.into_iter().map(|usage| (space(), usage)).collect())
+    }
+    /// Returns the file system with this number of them, and queries no other one if possible; `None` if it is not there.
+    fn file_system(&self, path: &LogicalPath, number: u64) -> io::Result<Option<FileSystemUsage>> {
+        let all = self.space_file_systems(path)?;
+        Ok(all.into_iter().map(|(_, usage)| usage).find(|usage| usage.number == number))
     }
     /// Returns the space in which a file lies, or in which a new file would be created by default
     /// (`public` if no spaces are configured). It may wait for a disk.

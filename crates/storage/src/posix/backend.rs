@@ -5,6 +5,7 @@ use super::attribute::{self, AttributeBearer};
 use super::calls::{QUIET, exact_mode, metadata, stat_cached, usage_of};
 use super::directory::PosixDirectory;
 use super::file::PosixFile;
+use super::file_systems;
 use super::link::{self, LinkTarget};
 use super::opening::{OngoingRemovals, OpenedFile, look_up, open_named};
 use super::partition::SpaceReservation;
@@ -537,19 +538,18 @@ impl Backend for Posix {
     }
 
     fn file_systems(&self, path: &LogicalPath) -> io::Result<Vec<FileSystemUsage>> {
-        if let Some(spaces) = self.spaces.as_ref().filter(|spaces| spaces.take(path)) {
-            return Ok(spaces.file_systems());
-        }
-        let place = self.open_nearest(path)?;
-        let (number, usage) = (rustix::fs::fstat(&place)?.st_dev, usage_of(&place)?);
-        Ok(vec![FileSystemUsage { number, total: usage.total, free: usage.free }])
+        let spaces = self.spaces.as_deref().filter(|spaces| spaces.take(path));
+        file_systems::usages(spaces, &|| self.open_nearest(path))
     }
 
     fn space_file_systems(&self, path: &LogicalPath) -> io::Result<Vec<(String, FileSystemUsage)>> {
-        if let Some(spaces) = self.spaces.as_ref().filter(|spaces| spaces.take(path)) {
-            return Ok(spaces.space_file_systems());
-        }
-        Ok(self.file_systems(path)?.into_iter().map(|usage| (SPACE_DEFAULT.to_owned(), usage)).collect())
+        let spaces = self.spaces.as_deref().filter(|spaces| spaces.take(path));
+        file_systems::space_usages(spaces, &|| self.open_nearest(path))
+    }
+
+    fn file_system(&self, path: &LogicalPath, number: u64) -> io::Result<Option<FileSystemUsage>> {
+        let spaces = self.spaces.as_deref().filter(|spaces| spaces.take(path));
+        file_systems::usage_of_number(spaces, &|| self.open_nearest(path), number)
     }
 
     fn space_of(&self, path: &LogicalPath) -> String {

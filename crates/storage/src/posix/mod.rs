@@ -43,6 +43,7 @@ mod calls;
 mod clone;
 mod directory;
 mod file;
+mod file_systems;
 mod held_file;
 mod incoming;
 mod incoming_data;

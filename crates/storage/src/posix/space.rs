@@ -560,6 +560,15 @@ impl Spaces {
         all
     }
 
+    /// Returns the usage of the file system with this number, or an error if it does not answer in time. `None` if there
+    /// is no partition on it.
+    pub(super) fn file_system(&self, number: u64) -> Option<io::Result<FileSystemUsage>> {
+        let partition = self.partitions.iter().find(|partition| partition.volume.device == number)?;
+        let usage = partition.figures(std::time::Duration::ZERO);
+        let usage = usage.map(|one| FileSystemUsage { number, total: one.total, free: one.free });
+        Some(usage.ok_or_else(|| io::Error::new(io::ErrorKind::TimedOut, "it does not answer in time")))
+    }
+
     /// Returns the directories that links may lead into.
     pub(super) fn directories(config: &SpaceConfig) -> io::Result<Vec<PathBuf>> {
         let mut all = Vec::new();
