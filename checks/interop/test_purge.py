@@ -142,8 +142,7 @@ def test_the_oldest_files_with_a_copy_leave_a_full_disk(tape, purged, tmp_path):
             (line,) = (line for line in examined.splitlines() if line.endswith(f"/{name}"))
             assert reason in line, examined
         assert set(go) <= set(names(tree)), "an examination removes nothing"
-        residency(server, "purge").ok()
-        wait_until(lambda: "removed 5 files" in residency(server, "status").ok().out)
+        assert "removed 5 files" in residency(server, "purge", "--wait", "--timeout", "60s").all
         left = set(names(tree))
         # The open files were among the oldest, and are replaced by any file of the same age.
         assert {*kept, "new"} <= left and not left & set(go[:4]) and len(left & set(go)) == 3, left

@@ -42,7 +42,7 @@ const EXAMPLES: [(&str, &[&str]); 110] = [
     ("residency release", &["scalla residency release /store/run7/f1"]),
     ("residency pin", &["scalla residency pin /store/f", "scalla residency pin --for 7d /store/f"]),
     ("residency unpin", &["scalla residency unpin /store/f"]),
-    ("residency purge", &["scalla residency purge --dry-run", "scalla residency purge"]),
+    ("residency purge", &["scalla residency purge --dry-run /store", "scalla residency purge --wait"]),
     ("admin list", &["scalla admin list"]),
     ("admin status", &["scalla admin status", "scalla admin --instance site1 status --json"]),
     (

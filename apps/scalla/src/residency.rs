@@ -1,15 +1,19 @@
 //! `scalla residency`: the queue, transfers, purges and pins of a running server.
 
+mod purge_wait;
 mod transfer_wait;
 
 use crate::admin::{ServerSelector, escaped, files};
 use crate::exit_status::FAILED;
 use crate::files::format::human;
+use crate::local_time::local_time;
 use crate::printer::{err, out};
 use crate::quantity::configured_time;
 use base::shown;
 use clap::Subcommand;
-use server::admin::{AdminError, AdminRequest, PinOrder, ResidencyStatus, TransferList, TransferOrder, ask};
+use server::admin::{
+    AdminError, AdminRequest, PinOrder, ResidencyStatus, TransferCounts, TransferList, TransferOrder, ask,
+};
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::Path;
@@ -31,7 +35,7 @@ pub(crate) struct ResidencyCommand {
 
 #[derive(Subcommand, Debug)]
 enum ResidencySubcommand {
-    /// Print the space of file systems with files that may be purged, and the last purge.
+    /// Print the numbers of transfers, the space of file systems with files that may be purged, and the last purge.
     Status,
     /// List the transfers from and to mass storage, in the order of their addition.
     Queue,
@@ -69,6 +73,12 @@ enum ResidencySubcommand {
         /// List only the file at PATH, or those below it.
         #[arg(requires = "dry_run")]
         path: Option<OsString>,
+        /// Wait for the end of the purge, and print its result.
+        #[arg(long, conflicts_with = "dry_run")]
+        wait: bool,
+        /// Stop waiting after TIME. The purge goes on.
+        #[arg(long, value_name = "TIME", value_parser = configured_time, requires = "wait")]
+        timeout: Option<Duration>,
     },
 }
 
@@ -108,8 +118,11 @@ impl ResidencyCommand {
             ResidencySubcommand::Unpin { path } => {
                 AdminRequest::Pin { path: escaped(&path), pin: PinOrder::Off }
             }
-            ResidencySubcommand::Purge { dry_run: true, path } => {
+            ResidencySubcommand::Purge { dry_run: true, path, .. } => {
                 AdminRequest::PurgePreview { below: path.as_deref().map(escaped) }
+            }
+            ResidencySubcommand::Purge { wait: true, timeout, .. } => {
+                return purge_wait::purge(&socket, timeout, self.json);
             }
             ResidencySubcommand::Purge { .. } => AdminRequest::Purge {},
         };
@@ -122,10 +135,32 @@ impl ResidencyCommand {
             AdminRequest::ResidencyStatus {} => out().lines(table(&serde_json::from_value(answer)?)),
             AdminRequest::TransferQueue {} => out().lines(queue(&serde_json::from_value(answer)?)),
             AdminRequest::Purge {} => out().lines("a purge begins\n"),
-            AdminRequest::PurgePreview { .. } => out().lines(files(&answer).unwrap_or_default()),
+            AdminRequest::PurgePreview { .. } => {
+                out().lines(files(&answer).unwrap_or_default());
+                out().lines(preview_summary(&answer));
+            }
             _ => out().line(format_args!("{}", order_line(&answer))),
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Returns the line that sums up the examination of files; empty if there are none.
+fn preview_summary(answer: &serde_json::Value) -> String {
+    let files = answer.get("files").and_then(serde_json::Value::as_array);
+    let (mut go, mut bytes, mut stay) = (0u64, 0u64, 0u64);
+    for file in files.into_iter().flatten() {
+        if file["eligible"] == true {
+            go += 1;
+            bytes = bytes.saturating_add(file["bytes"].as_u64().unwrap_or_default());
+        } else {
+            stay += 1;
+        }
+    }
+    let more = if answer["complete"] == false { "; there are others" } else { "" };
+    match go + stay {
+        0 => String::new(),
+        _ => format!("{go} files may go ({}), {stay} stay{more}\n", human(bytes)),
     }
 }
 
@@ -225,8 +260,18 @@ fn pin(duration: Option<Duration>, idle: Option<Duration>) -> PinOrder {
     }
 }
 
-/// Formats one line per file system, and one for the last purge.
+/// Formats one line per direction of transfers and per file system, and one for the last purge.
 fn table(status: &ResidencyStatus) -> String {
+    let mut text = String::new();
+    for (name, counts) in [("staging", status.staging), ("migration", status.migration)] {
+        if let Some(TransferCounts { queued, running, failed }) = counts {
+            writeln!(text, "{name}: {queued} waiting, {running} running, {failed} failed").ok();
+        }
+    }
+    if status.volumes.is_empty() && status.last_purge.is_none() && status.stopped_by.is_none() {
+        text.push_str("nothing is purged\n");
+        return text;
+    }
     let mut rows = vec![["EXPORT", "SIZE", "FREE", "PURGE BELOW", "UNTIL"].map(str::to_owned)];
     rows.extend(status.volumes.iter().map(|volume| {
         [
@@ -237,11 +282,15 @@ fn table(status: &ResidencyStatus) -> String {
             human(volume.purge_until),
         ]
     }));
-    let mut text = columns(&rows);
+    text.push_str(&columns(&rows));
+    if status.is_purging {
+        text.push_str("a purge runs\n");
+    }
     match status.last_purge {
         Some(ended) => writeln!(
             text,
-            "the last purge ended at {ended} and removed {} files, {}",
+            "the last purge ended at {} and removed {} files, {}",
+            local_time(ended, "%Y-%m-%d %H:%M:%S").unwrap_or_else(|| ended.to_string()),
             status.purged_files,
             human(status.purged_bytes)
         ),
@@ -283,8 +332,9 @@ fn queue(list: &TransferList) -> String {
 
 /// Formats rows with aligned columns.
 fn columns(rows: &[[String; 5]]) -> String {
-    let width =
-        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..5).map(width).collect();
     let mut text = String::new();
     for row in rows {
@@ -316,12 +366,33 @@ mod tests {
         assert_eq!(lines.len(), 3, "{text}");
         assert!(lines[0].starts_with("EXPORT  SIZE") && lines[1].starts_with("/store  "), "{text}");
         assert_eq!(lines[2], "no purge has ended yet");
+        let counts = TransferCounts { queued: 3, running: 2, failed: 1 };
+        let only_queue = ResidencyStatus { staging: Some(counts), ..ResidencyStatus::default() };
+        assert_eq!(table(&only_queue), "staging: 3 waiting, 2 running, 1 failed\nnothing is purged\n");
         status.last_purge = Some(7);
         status.short_of_space = vec!["/store".to_owned()];
-        assert!(table(&status).contains("ended at 7 and removed 0 files"), "{}", table(&status));
+        assert!(table(&status).contains("ended at 19") && table(&status).contains("removed 0 files"));
         assert!(table(&status).contains("/store has too little space"), "{}", table(&status));
         status.stopped_by = Some("/spool/STOPPURGE".to_owned());
         assert!(table(&status).contains("nothing is purged, because /spool/STOPPURGE exists"));
+    }
+
+    #[test]
+    fn an_examination_is_summed_up() {
+        let file = |eligible: bool| serde_json::json!({ "eligible": eligible, "bytes": 512 });
+        let answer = |files: &[bool]| serde_json::json!({ "files": files.iter().map(|go| file(*go)).collect::<Vec<_>>() });
+        assert_eq!(preview_summary(&answer(&[])), "");
+        let text = preview_summary(&answer(&[true, false, true, false, false]));
+        assert!(text.starts_with("2 files may go (") && text.ends_with("), 3 stay\n"), "{text}");
+        let mut cut = answer(&[true]);
+        cut["complete"] = false.into();
+        assert!(preview_summary(&cut).ends_with("0 stay; there are others\n"));
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_characters() {
+        let row = |first: &str| [first, "b", "c", "d", "e"].map(str::to_owned);
+        assert_eq!(columns(&[row("/é"), row("/aa")]), "/é   b  c  d  e\n/aa  b  c  d  e\n");
     }
 
     #[test]

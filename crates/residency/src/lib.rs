@@ -115,7 +115,7 @@ pub use queue::{
     CopyOutcome, QueueAction, QueueError, QueueLimits, Submission, SubmissionOutcome, TransferQueue,
 };
 pub use queue_agent::QueueAgent;
-pub use queue_counts::{QueueCounts, TransferCounts, count_queue};
+pub use queue_counts::{DirectionCounts, QueueCounts, count_queue};
 pub use queue_list::{find_transfer, has_queue, list_queue, visit_queue};
 pub use service::{
     REQUEST_FAILURES_LISTED, REQUEST_FILES_COUNTED, RequestStatus, Residency, ResidencyParts,

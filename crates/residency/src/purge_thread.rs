@@ -32,9 +32,13 @@ fn report(purger: &Purger, result: &PurgeOutcome, was_stopped: bool) {
     }
 }
 
+/// The number of purges that have ended, and whether one runs.
+type PurgeProgress = Mutex<(u64, bool)>;
+
 /// The thread that purges.
 pub struct PurgeThread {
     purger: Arc<Purger>,
+    progress: Arc<PurgeProgress>,
     begin: SyncSender<()>,
     last: Arc<Mutex<Option<PurgeOutcome>>>,
 }
@@ -49,6 +53,8 @@ impl PurgeThread {
         let last = Arc::new(Mutex::new(None));
         let (begin, begun) = sync_channel(1);
         let (worker, outcome) = (purger.clone(), last.clone());
+        let progress = Arc::new(PurgeProgress::default());
+        let shown = progress.clone();
         let work = move || {
             let (mut wait, mut was_stopped) = (START_DELAY.min(interval), false);
             while begun.recv_timeout(wait) != Err(RecvTimeoutError::Disconnected) {
@@ -56,6 +62,7 @@ impl PurgeThread {
                     wait = STOPPED_INTERVAL.min(interval);
                     continue;
                 };
+                shown.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
                 let result = worker.purge();
                 drop(turn);
                 report(&worker, &result, was_stopped);
@@ -64,11 +71,14 @@ impl PurgeThread {
                 if !was_stopped || result.files > 0 {
                     *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
                 }
+                let mut progress = shown.lock().unwrap_or_else(PoisonError::into_inner);
+                *progress = (progress.0 + 1, false);
+                drop(progress);
                 wait = if was_stopped { STOPPED_INTERVAL.min(interval) } else { interval };
             }
         };
         std::thread::Builder::new().name("purge".to_owned()).spawn(work)?;
-        Ok(Self { purger, begin, last })
+        Ok(Self { purger, progress, begin, last })
     }
 
     /// Returns what removes the files.
@@ -81,6 +91,12 @@ impl PurgeThread {
     pub fn begin(&self) {
         // A full channel has such a request already.
         self.begin.try_send(()).ok();
+    }
+
+    /// Returns the number of purges that have ended, and whether one runs.
+    #[must_use]
+    pub fn progress(&self) -> (u64, bool) {
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the result of the last purge; `None` if none has ended.

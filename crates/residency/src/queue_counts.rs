@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// Numbers of transfers in one direction, by state.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct TransferCounts {
+pub struct DirectionCounts {
     /// Those that wait for their copy.
     pub queued: u64,
     /// Those whose copy runs.
@@ -21,9 +21,9 @@ pub struct TransferCounts {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct QueueCounts {
     /// Transfers from mass storage.
-    pub inward: TransferCounts,
+    pub inward: DirectionCounts,
     /// Transfers to mass storage.
-    pub outward: TransferCounts,
+    pub outward: DirectionCounts,
 }
 
 /// Returns the numbers of transfers of the queue in a directory, as its database keeps them. Blocks, and reads a few
@@ -68,7 +68,7 @@ mod tests {
         std::fs::create_dir(&path).unwrap();
         let connection = Connection::open(path.join(DATABASE)).unwrap();
         sqlite_schema::prepare(&connection).unwrap();
-        let numbers = |of: TransferCounts| [of.queued, of.running, of.stopping, of.failed];
+        let numbers = |of: DirectionCounts| [of.queued, of.running, of.stopping, of.failed];
         let counts = || {
             let QueueCounts { inward, outward } = count_queue(&path).unwrap();
             (numbers(inward), numbers(outward))

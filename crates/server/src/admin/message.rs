@@ -224,6 +224,29 @@ pub struct ResidencyStatus {
     /// The file by which an administrator has stopped purges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped_by: Option<String>,
+    /// Number of purges that have ended since the start.
+    #[serde(default)]
+    pub purges: u64,
+    /// A purge runs.
+    #[serde(default)]
+    pub is_purging: bool,
+    /// Transfers from mass storage, if there is a queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staging: Option<TransferCounts>,
+    /// Transfers to mass storage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migration: Option<TransferCounts>,
+}
+
+/// Numbers of transfers.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct TransferCounts {
+    /// They wait.
+    pub queued: u64,
+    /// Their copies run.
+    pub running: u64,
+    /// They failed lately, so that further requests are refused.
+    pub failed: u64,
 }
 
 /// A file system with files that may be purged, in bytes.
@@ -405,12 +428,21 @@ pub struct OrderAnswer {
 }
 
 /// A file and its state.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct FileState {
     /// The logical path, in the form of [`base::LogicalPath::escaped`], which orders take.
     pub path: String,
     /// The state as text.
     pub state: String,
+    /// Its size, in the list of files that a purge may remove.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// A purge may remove it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eligible: Option<bool>,
+    /// The reason for which a purge keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// A directory or file that could not be read.

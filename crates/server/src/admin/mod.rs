@@ -22,6 +22,6 @@ pub use client::{AdminError, LiveServer, ask, live_servers, running_servers};
 pub use message::{
     AdminFailure, AdminRequest, AdminResponse, CacheStatus, CachedPin, EvictionAnswer, FileList, FileState,
     LevelsAnswer, ListedTransfer, OrderAnswer, PinOrder, ReloadAnswer, ResidencyStatus, ServerStatus,
-    TransferList, TransferOrder, TransferPhase, TransferState, UnreadablePath, VolumeStatus,
+    TransferCounts, TransferList, TransferOrder, TransferPhase, TransferState, UnreadablePath, VolumeStatus,
 };
 pub use socket::{AdminCall, AdminSocket};

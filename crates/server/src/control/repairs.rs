@@ -142,7 +142,7 @@ fn unfinished(one: UnfinishedFile) -> FileState {
         }
         UnfinishedState::Unknown => "marked, no record".to_owned(),
     };
-    FileState { path: one.path.escaped(), state }
+    FileState { path: one.path.escaped(), state, ..FileState::default() }
 }
 
 fn blocked(one: BlockedFile) -> FileState {
@@ -150,7 +150,7 @@ fn blocked(one: BlockedFile) -> FileState {
         CheckpointBlock::Failed => format!("undoing {} failed", one.journal),
         CheckpointBlock::Unresolved => format!("{} may be of another file", one.journal),
     };
-    FileState { path: one.path.escaped(), state }
+    FileState { path: one.path.escaped(), state, ..FileState::default() }
 }
 
 /// Returns the result of a walk, truncated to the limits of an answer.
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn an_answer_is_bounded_by_its_bytes_as_json() {
         let path = "\\".repeat(500);
-        let state = FileState { path, state: "open (1)".to_owned() };
+        let state = FileState { path, state: "open (1)".to_owned(), ..FileState::default() };
         let answer = list(std::iter::repeat_n(state, ANSWER_FILES_MAX));
         assert!(!answer.complete && !answer.files.is_empty());
         let json = serde_json::to_string(&answer).unwrap_or_default();

@@ -3,15 +3,15 @@
 use super::repairs;
 use crate::admin::{
     AdminCall, AdminRequest, AdminResponse, FileState, ListedTransfer, PinOrder, ResidencyStatus,
-    TransferList, TransferOrder, TransferPhase, TransferState, VolumeStatus,
+    TransferCounts, TransferList, TransferOrder, TransferPhase, TransferState, VolumeStatus,
 };
 use crate::purging::ServerResidency;
 use crate::residency::ServerTransfers;
 use base::{LogicalPath, Owner};
 use logical::Logical;
 use residency::{
-    EntryKey, EntryState, ExaminedFile, Priority, PurgeThread, StageError, Submission, TransferDirection,
-    TransferEntry,
+    DirectionCounts, EntryKey, EntryState, ExaminedFile, Priority, PurgeThread, StageError, Submission,
+    TransferDirection, TransferEntry,
 };
 use rustix::fs::FileType;
 use std::path::Path;
@@ -83,6 +83,15 @@ pub(super) fn answer(residency: Option<&ServerResidency>, logical: Option<&Arc<L
         return pool.run_surely(Owner::SERVER, Box::new(work));
     }
     let purge = residency.and_then(|residency| residency.purge.clone());
+    let queue = residency.and_then(ServerResidency::queue_directory).map(Path::to_path_buf);
+    if let (None, Some(queue), Some(logical), AdminRequest::ResidencyStatus {}) =
+        (&purge, &queue, logical, &request)
+    {
+        let directory = queue.clone();
+        let work = move || drop(answer.send(status(None, Some(&directory))));
+        logical.backend().pool(&LogicalPath::root()).run_surely(Owner::SERVER, Box::new(work));
+        return;
+    }
     let (Some(purge), Some(logical)) = (purge, logical.cloned()) else {
         answer.send(AdminResponse::failed(NO_PURGE)).ok();
         return;
@@ -99,22 +108,30 @@ pub(super) fn answer(residency: Option<&ServerResidency>, logical: Option<&Arc<L
         return;
     }
     let pool = logical.backend().pool(&LogicalPath::root()).clone();
-    let work = move || {
-        let response = match request {
-            AdminRequest::Purge {} => match stop_file(&purge) {
-                Some(file) => AdminResponse::failed(format!("nothing is purged, because {file} exists")),
-                None => {
-                    purge.begin();
-                    status(&purge)
-                }
-            },
-            AdminRequest::Pin { path, pin } => set_pin(&purge, &logical, &path, pin),
-            AdminRequest::Release { path } => release(&purge, &logical, &path),
-            _ => status(&purge),
-        };
-        answer.send(response).ok();
-    };
+    let work = move || drop(answer.send(purge_answer(request, (&purge, queue.as_deref()), &logical)));
     pool.run_surely(Owner::SERVER, Box::new(work));
+}
+
+/// Answers a request about purges. Blocks.
+fn purge_answer(
+    request: AdminRequest,
+    (purge, queue): (&PurgeThread, Option<&Path>),
+    logical: &Logical,
+) -> AdminResponse {
+    match request {
+        AdminRequest::Purge {} => match stop_file(purge) {
+            Some(file) => AdminResponse::failed(format!("nothing is purged, because {file} exists")),
+            None => {
+                // The numbers before it show its end.
+                let status = status(Some(purge), queue);
+                purge.begin();
+                status
+            }
+        },
+        AdminRequest::Pin { path, pin } => set_pin(purge, logical, &path, pin),
+        AdminRequest::Release { path } => release(purge, logical, &path),
+        _ => status(Some(purge), queue),
+    }
 }
 
 /// Adds a transfer to the queue, and answers when it is durable there, or when it is not needed.
@@ -308,7 +325,24 @@ fn stop_file(purge: &PurgeThread) -> Option<String> {
     purger.stop_file.as_ref().filter(|_| purger.is_stopped()).map(|file| file.display().to_string())
 }
 
-fn status(purge: &PurgeThread) -> AdminResponse {
+/// Returns the numbers of transfers in the queue, from and to mass storage, if it can be read.
+fn counts(directory: &Path) -> Option<(TransferCounts, TransferCounts)> {
+    let counts = residency::count_queue(directory);
+    let counts = counts.inspect_err(|error| tracing::warn!(%error, "cannot count transfers")).ok()?;
+    let shown = |of: DirectionCounts| TransferCounts {
+        queued: of.queued,
+        running: of.running + of.stopping,
+        failed: of.failed,
+    };
+    Some((shown(counts.inward), shown(counts.outward)))
+}
+
+fn status(purge: Option<&PurgeThread>, queue: Option<&Path>) -> AdminResponse {
+    let (staging, migration) = queue.and_then(counts).unzip();
+    let mut status = ResidencyStatus { staging, migration, ..ResidencyStatus::default() };
+    let Some(purge) = purge else { return AdminResponse::Residency(Box::new(status)) };
+    // Before the result of the last one, which has the number of the next one otherwise.
+    (status.purges, status.is_purging) = purge.progress();
     let volumes = purge.purger().purged_volumes().into_iter().map(|volume| VolumeStatus {
         export: volume.export.escaped(),
         total: volume.total,
@@ -316,8 +350,7 @@ fn status(purge: &PurgeThread) -> AdminResponse {
         purge_below: volume.low,
         purge_until: volume.high,
     });
-    let volumes = volumes.collect();
-    let mut status = ResidencyStatus { volumes, stopped_by: stop_file(purge), ..ResidencyStatus::default() };
+    (status.volumes, status.stopped_by) = (volumes.collect(), stop_file(purge));
     if let Some(last) = purge.last() {
         status.last_purge = Some(last.ended);
         (status.purged_files, status.purged_bytes) = (last.files, last.bytes);
@@ -360,13 +393,20 @@ fn preview(purge: &PurgeThread, below: Option<&str>, is_awaited: &dyn Fn() -> bo
         Ok(below) => below,
         Err(error) => return AdminResponse::failed(error),
     };
+    if let Some(path) = &below
+        && let Err(error) = purge.purger().backend.stat(path)
+    {
+        return AdminResponse::failed(format!("{}: {}", path.escaped(), base::errno_text(&error)));
+    }
     let mut files = Vec::new();
     purge.purger().examine(below.as_ref(), &mut |ExaminedFile { path, size, kept }| {
-        let state = match kept {
+        let reason = kept.map(|reason| reason.to_string());
+        let state = match &reason {
             Some(reason) => format!("stays: {reason}"),
             None => format!("may go ({size} bytes)"),
         };
-        files.push(FileState { path: path.escaped(), state });
+        let (bytes, eligible) = (Some(size), Some(reason.is_none()));
+        files.push(FileState { path: path.escaped(), state, bytes, eligible, reason });
         files.len() <= FILES_MAX && is_awaited()
     });
     AdminResponse::Files(repairs::list(files.into_iter()))
