@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(crate::list_queue(&path, usize::MAX).unwrap().len(), 80);
         let counts = crate::count_queue(&path).unwrap();
         let (inward, outward) = (counts.inward, counts.outward);
-        let unfinished = |of: crate::TransferCounts| of.queued + of.running + of.stopping;
+        let unfinished = |of: crate::DirectionCounts| of.queued + of.running + of.stopping;
         assert_eq!(unfinished(inward) + inward.failed + unfinished(outward) + outward.failed, 80);
         let mut agent = QueueAgent::open(&path, LIMITS).unwrap();
         agent.cancel(RequestId("/3/4".into())).unwrap();

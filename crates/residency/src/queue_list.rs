@@ -1,6 +1,6 @@
 //! Lists the durable queue for administrators, beside the thread that owns it.
 
-use crate::entry::{EntryKey, TransferDirection, TransferEntry};
+use crate::entry::{EntryKey, TransferEntry};
 use crate::sqlite_rows::{COLUMNS, count, entry_of};
 use crate::sqlite_store::{DATABASE, StoreError};
 use rusqlite::{Connection, OpenFlags, params};
