@@ -73,9 +73,12 @@ fn the_old_file_is_served_until_the_new_one_is_whole() {
     }
 }
 
+/// Ends an upload.
+type Ending = fn(&Server, &Arc<dyn OpenFile>);
+
 #[test]
 fn what_fails_leaves_the_old_file() {
-    let endings: [(&str, fn(&Server, &Arc<dyn OpenFile>)); 5] = [
+    let endings: [(&str, Ending); 5] = [
         ("the client reports a failure", |server, file| {
             server.on_file(file, FileOperation::Close { failed: true }).done();
         }),
