@@ -417,3 +417,60 @@ fn a_start_on_an_empty_directory_keeps_all_records() {
     assert_eq!(fs::read(directory.file("d/upload")).unwrap(), b"part and rest");
     assert_eq!(directory.mode("d/upload"), 0o644);
 }
+
+/// Returns the names of new content in a directory.
+fn beside(directory: &Path) -> Vec<std::ffi::OsString> {
+    let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_string_lossy().starts_with(".scalla-replacing-")).collect()
+}
+
+/// New content is never in another directory than the file that it replaces.
+#[test]
+fn files_below_rules_are_replaced_only_in_their_directory() {
+    let directory = with_targets("replacing-rules");
+    let put = || OpenRequest { replace: true, posc: true, ..replacing() };
+    let process = Process::start_with(&directory.0, &Arc::new(ManualClock::default()), rules());
+    for (name, place) in PLACED {
+        let place = directory.file(place);
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        fs::write(&place, b"old").unwrap();
+        if name.contains("rucio") {
+            assert_eq!(process.open(name, put()).error().kind, base::ErrorKind::Unsupported);
+            assert_eq!(fs::read(&place).unwrap(), b"old");
+        } else {
+            let file = process.open(name, put()).file();
+            process.client.write(&file, 0, b"new").done();
+            assert_eq!(fs::read(&place).unwrap(), b"old");
+            process.client.close(&file).done();
+            assert_eq!(fs::read(&place).unwrap(), b"new");
+        }
+        assert!(beside(place.parent().unwrap()).is_empty(), "{name}");
+    }
+}
+
+/// Nobody continues it, so it does not wait for its hold time.
+#[test]
+fn the_new_content_of_a_killed_server_is_removed_at_its_start() {
+    let directory = Directory::new("replacing-killed");
+    let clock = Arc::new(ManualClock::default());
+    fs::create_dir(directory.file("d")).unwrap();
+    fs::write(directory.file("d/f"), b"old").unwrap();
+    let first = Process::start(&directory.0, &clock);
+    let file = first.open("/d/f", OpenRequest { replace: true, posc: true, ..replacing() }).file();
+    first.client.write(&file, 0, b"part").done();
+    let names = beside(&directory.file("d"));
+    assert_eq!(names.len(), 1);
+    assert_eq!(directory.mode(&format!("d/{}", names[0].display())), 0o1600);
+    let second = Process::start(&directory.0, &clock);
+    second.logical.tick();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while second.logical.status().pending_files > 0 {
+        assert!(std::time::Instant::now() < until, "the new content is not removed");
+        std::thread::yield_now();
+    }
+    assert!(beside(&directory.file("d")).is_empty());
+    assert_eq!(fs::read(directory.file("d/f")).unwrap(), b"old");
+    // The directory can be removed.
+    second.call(Operation::Remove(target("/d/f"))).done();
+    fs::remove_dir(directory.file("d")).unwrap();
+}
