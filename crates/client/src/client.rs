@@ -21,7 +21,7 @@ use crate::pacing::RequestPacing;
 use crate::pool::{ConnectionPool, ConnectionRequest};
 use crate::redirect::RedirectScope;
 use crate::settings::Settings;
-use crate::tls_trust::TlsTrust;
+use crate::tls_trust::{SharedTrust, TlsTrust};
 use crate::url::{Scheme, Url};
 use crate::waits::{WaitFor, Waits};
 
@@ -88,6 +88,19 @@ impl Client {
         credentials: Credentials,
     ) -> Self {
         let (login, tls) = (login_of(program, &settings), TlsTrust::of(trusted));
+        Self::build(settings, login, credentials, Some(filter), tls, RedirectScope::Place)
+    }
+
+    /// Creates a client as [`Self::for_server`] does, which shares its authorities with others.
+    #[must_use]
+    pub fn for_server_with(
+        settings: Settings,
+        program: &str,
+        filter: AddressFilter,
+        trusted: &SharedTrust,
+        credentials: Credentials,
+    ) -> Self {
+        let (login, tls) = (login_of(program, &settings), trusted.present());
         Self::build(settings, login, credentials, Some(filter), tls, RedirectScope::Place)
     }
 

@@ -155,6 +155,7 @@ pub use reader::{CacheStatistics, Caching, Reader};
 pub use secured_login::SecuredLogin;
 pub use settings::{SettingError, Settings, Source};
 pub use sums::PassingSums;
+pub use tls_trust::SharedTrust;
 pub use url::{Scheme, Url};
 pub use url_error::UrlError;
 pub use waits::{PendingWait, WaitFor, Waits};

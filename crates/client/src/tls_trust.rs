@@ -2,14 +2,51 @@
 //! encryption.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use auth::tls::{OwnCertificate, TrustAnchors};
 use rustls::{AlertDescription, ClientConfig};
-use tokio::sync::{OnceCell, oneshot};
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 
 use crate::failure::Cause;
 use crate::server_stream::ServerStream;
+
+/// Time after which authorities that clients share are read again.
+const SHARED_AGE_MAX: Duration = Duration::from_secs(3600);
+
+/// Authorities that several clients of one server share. They are read when the first one needs them, and
+/// again after an hour.
+#[derive(Clone, Debug)]
+pub struct SharedTrust {
+    places: Option<TrustAnchors>,
+    current: Arc<Mutex<Option<(Instant, TlsTrust)>>>,
+}
+
+impl SharedTrust {
+    /// Trusts the authorities of these places; `None` for those that the environment names.
+    #[must_use]
+    pub fn of(places: Option<TrustAnchors>) -> Self {
+        Self { places, current: Arc::default() }
+    }
+
+    /// Returns the authorities for a new client.
+    pub(crate) fn present(&self) -> TlsTrust {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*current {
+            Some((since, known)) if since.elapsed() < SHARED_AGE_MAX => known.clone(),
+            _ => {
+                let new = TlsTrust::of(self.places.clone());
+                *current = Some((Instant::now(), new.clone()));
+                new
+            }
+        }
+    }
+}
+
+/// The result of a thread that reads; `None` until it ends.
+type PendingTrust = watch::Receiver<Option<Result<Arc<ClientConfig>, String>>>;
 
 /// The authorities of one client, and its certificate. Clones share them.
 #[derive(Clone, Default, Debug)]
@@ -18,7 +55,9 @@ pub(crate) struct TlsTrust {
     places: Option<TrustAnchors>,
     /// The certificate for servers that ask for one.
     own: Option<Arc<OwnCertificate>>,
-    config: Arc<OnceCell<Arc<ClientConfig>>>,
+    config: Arc<OnceLock<Arc<ClientConfig>>>,
+    /// The thread that reads them, of which there is one, also if nobody waits for it any longer.
+    reading: Arc<Mutex<Option<PendingTrust>>>,
 }
 
 /// Returns the certificate of the user of this process. Nothing is read yet.
@@ -40,9 +79,10 @@ impl TlsTrust {
 
     /// Returns the context of connections, or the reason why no server can be verified.
     pub(crate) async fn config(&self) -> Result<Arc<ClientConfig>, Cause> {
-        // A failure is not kept: the file system may come back.
-        let read = || self.read();
-        let config = self.config.get_or_try_init(read).await.cloned().map_err(Cause::Tls)?;
+        let config = match self.config.get() {
+            Some(config) => config.clone(),
+            None => self.read().await.map_err(Cause::Tls)?,
+        };
         if let Some(own) = self.own.clone().filter(|own| own.is_due()) {
             // Without a thread the certificate that was read before counts.
             let _ = on_thread(move || own.refresh()).await;
@@ -50,13 +90,30 @@ impl TlsTrust {
         Ok(config)
     }
 
+    /// Waits for the thread that reads the authorities. A failure is not kept: the file system may come back.
     async fn read(&self) -> Result<Arc<ClientConfig>, String> {
-        let (places, own) = (self.places.clone(), self.own.clone());
-        let read = move || {
+        let mut pending = self.reading()?;
+        let read = pending.wait_for(Option::is_some).await.ok().and_then(|read| read.clone());
+        read.unwrap_or_else(|| Err("the thread that reads certificates ended".to_owned()))
+    }
+
+    /// Returns the thread that reads the authorities, which is started if there is none.
+    fn reading(&self) -> Result<PendingTrust, String> {
+        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_at_work = |known: &&PendingTrust| known.borrow().is_none() && known.has_changed().is_ok();
+        if let Some(known) = reading.as_ref().filter(is_at_work) {
+            return Ok(known.clone());
+        }
+        let (answer, pending) = watch::channel(None);
+        let (places, own, config) = (self.places.clone(), self.own.clone(), self.config.clone());
+        start_thread(move || {
             let places = places.unwrap_or_else(TrustAnchors::of_environment);
-            places.client_config_with(own).map_err(|error| error.to_string())
-        };
-        on_thread(read).await?
+            let read = places.client_config_with(own).map_err(|error| error.to_string());
+            let read = read.map(|read| config.get_or_init(|| read).clone());
+            answer.send_replace(Some(read));
+        })?;
+        *reading = Some(pending.clone());
+        Ok(pending)
     }
 
     /// Performs the TLS handshake with a server whose certificate must be for `host`.
@@ -104,17 +161,39 @@ async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
         // The caller may have given up.
         let _ = answer.send(work());
     };
-    let started = std::thread::Builder::new().name("certificates".to_owned()).spawn(run);
-    started.map_err(|error| format!("no thread to read certificates: {error}"))?;
+    start_thread(run)?;
     result.await.map_err(|_| "the thread that reads certificates ended".to_owned())
+}
+
+fn start_thread(run: impl FnOnce() + Send + 'static) -> Result<(), String> {
+    let started = std::thread::Builder::new().name("certificates".to_owned()).spawn(run);
+    started.map(drop).map_err(|error| format!("no thread to read certificates: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::client::Client;
     use crate::connect::AddressFilter;
     use crate::credentials::Credentials;
     use crate::settings::Settings;
+
+    #[test]
+    fn clients_of_one_server_share_what_one_thread_reads() {
+        let shared = SharedTrust::of(None);
+        let (first, second) = (shared.present(), shared.present());
+        assert!(Arc::ptr_eq(&first.config, &second.config) && Arc::ptr_eq(&first.reading, &second.reading));
+        // A thread that hangs.
+        let (hanging, pending) = watch::channel(None);
+        *first.reading.lock().unwrap() = Some(pending.clone());
+        assert!(second.reading().unwrap().same_channel(&pending), "a second thread");
+        // It has ended without a result, or has failed.
+        drop(hanging);
+        assert!(!second.reading().unwrap().same_channel(&pending));
+        let (_failed, pending) = watch::channel(Some(Err(String::new())));
+        *first.reading.lock().unwrap() = Some(pending.clone());
+        assert!(!second.reading().unwrap().same_channel(&pending));
+    }
 
     /// A server must not prove its own identity, or that of its account, for the clients that it serves.
     #[test]

@@ -7,7 +7,7 @@
 use super::outbound::{ClientOutbound, Outbound};
 use auth::tls::TrustAnchors;
 use client::http::{DownloadedFile, HttpTransfer, TransferFailure};
-use client::{AddressFilter, Cause, Client, Credentials, File, OpenWith, Settings, Url};
+use client::{AddressFilter, Cause, Client, Credentials, File, OpenWith, Settings, SharedTrust, Url};
 use http::{
     Copies, RemoteDownload, RemoteFailure, RemoteFuture, RemoteParts, RemoteRequest, RemoteServers,
     UploadSource,
@@ -36,7 +36,7 @@ pub(crate) fn copies(effective: &config::Effective) -> Option<Copies> {
     let own = (directory.is_some() || file.is_some()).then_some(TrustAnchors { directory, file });
     let servers = HttpServers {
         outbound: policy.with_networks(*values.copy_networks),
-        trusted: own.or_else(|| crate::tls::trusted_servers(effective)),
+        trusted: SharedTrust::of(own.or_else(|| crate::tls::trusted_servers(effective))),
     };
     Some(Copies {
         servers: Arc::new(servers),
@@ -49,7 +49,7 @@ pub(crate) fn copies(effective: &config::Effective) -> Option<Copies> {
 /// Connects to remote servers.
 struct HttpServers {
     outbound: Outbound,
-    trusted: Option<TrustAnchors>,
+    trusted: SharedTrust,
 }
 
 impl HttpServers {
@@ -60,7 +60,7 @@ impl HttpServers {
         let filter = AddressFilter::new(move |host, address| outbound.choose(host, address));
         let filter = filter.with_resolver(resolver);
         let (settings, credentials) = (Settings::default(), Credentials::none());
-        Client::for_server(settings, "scalla third-party copy", filter, self.trusted.clone(), credentials)
+        Client::for_server_with(settings, "scalla third-party copy", filter, &self.trusted, credentials)
     }
 }
 
