@@ -26,6 +26,11 @@ pub struct TriedChildren {
 impl TriedChildren {
     /// Parses a comma separated list.
     pub fn parse(list: &[u8], cell: &Cell) -> Self {
+        Self::parse_rounds(list, cell, 1)
+    }
+
+    /// Parses a list of a client that may try each of several children of a host this number of times.
+    pub(crate) fn parse_rounds(list: &[u8], cell: &Cell, rounds: usize) -> Self {
         let list = list.strip_suffix(b"\0").unwrap_or(list);
         let tokens =
             || list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty());
@@ -41,7 +46,7 @@ impl TriedChildren {
             let named =
                 matching(cell, |child| names(child, host) && port.is_none_or(|port| port == child.port));
             let mentions = || looked_at().filter(|other| other.eq_ignore_ascii_case(token)).count();
-            if named.len() <= 1 || named.len() <= mentions() {
+            if named.len() <= 1 || named.len() * rounds <= mentions() {
                 avoided.never |= named;
             } else {
                 avoided.last |= named;

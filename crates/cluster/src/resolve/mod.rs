@@ -79,7 +79,7 @@ use crate::cache::Cache;
 use crate::cell::Cell;
 use crate::inventories::Inventories;
 use crate::paths::plain;
-use crate::request::{ClusterAnswer, Intent, LocateFlags, SelectOptions};
+use crate::request::{ClusterAnswer, Intent, LocateFlags, RetryReason, SelectOptions};
 use crate::selection::Chooser;
 use crate::slots::{Slot, SlotMask};
 use crate::tried_children::TriedChildren;
@@ -152,7 +152,12 @@ impl LocationResolver {
             Ok(path) => path,
             Err(answer) => return Some(answer),
         };
-        let mut question = Question { options, avoided: TriedChildren::parse(tried, self.cell()) };
+        // Where any child serves any file, the client may have met the same one again, while a healthy one was
+        // beside it.
+        let unchecked = self.shared().chooser.policy().shared.is_some_and(|shared| shared.unchecked);
+        let rounds = if unchecked && options.reason == RetryReason::Server { 2 } else { 1 };
+        let avoided = TriedChildren::parse_rounds(tried, self.cell(), rounds);
+        let mut question = Question { options, avoided };
         if let Some(answer) = self.engine.deserted(now) {
             return Some(answer);
         }

@@ -170,6 +170,17 @@ fn a_client_that_met_any_number_of_failed_proxies_is_sent_to_another() {
 }
 
 #[test]
+fn a_client_may_meet_the_same_proxy_again_before_it_is_refused() {
+    let mut stage = proxies(2);
+    for mentions in 1..6 {
+        let tried = vec!["server0"; mentions].join(",");
+        let answer = stage.select(mentions as u64, "/f", returning(Intent::Read), &tried).unwrap();
+        let is_refused = matches!(answer, ClusterAnswer::Error(ErrorCode::SERVER_ERROR, _));
+        assert_eq!(is_refused, mentions >= 4, "{mentions}");
+    }
+}
+
+#[test]
 fn new_files_go_to_draining_proxies_if_there_are_no_others() {
     let options = SelectOptions { intent: Intent::Create, ..SelectOptions::default() };
     let mut stage = proxies(2);
