@@ -281,22 +281,27 @@ impl DiskCheck<'_> {
         }
     }
 
-    /// Exports that check need a program that knows the names in mass storage.
+    /// Exports whose names in mass storage are asked for need a program that knows them.
     fn checking(&mut self) {
         let effective = self.effective;
         if effective.cluster.role.redirects() || *effective.proxy.enabled {
             return;
         }
-        for export in effective.storage.exports.iter().filter(|export| export.attributes.check) {
-            let name = &export.prefix;
-            if effective.residency.catalog.is_none() {
-                let what = format!(
-                    "all.export {name} check: there is no program that knows the files in mass storage"
-                );
-                self.wrong(&export.origin, what, "set oss.rsscmd, or remove check");
-            } else if !export.attributes.stage && !export.attributes.migrate {
-                let what = format!("all.export {name} check: its files are neither staged nor migrated");
-                self.warn(&export.origin, what, "nothing is checked; add stage or mig, or remove check");
+        for export in &effective.storage.exports {
+            let (name, attributes) = (&export.prefix, &export.attributes);
+            let options = [("check", attributes.check), ("dread", attributes.remote_directories)];
+            for (option, _) in options.into_iter().filter(|(_, is_set)| *is_set) {
+                if effective.residency.catalog.is_none() {
+                    let what = format!(
+                        "all.export {name} {option}: there is no program that knows the files in mass storage"
+                    );
+                    self.wrong(&export.origin, what, &format!("set oss.rsscmd, or remove {option}"));
+                } else if !attributes.stage && !attributes.migrate {
+                    let what =
+                        format!("all.export {name} {option}: its files are neither staged nor migrated");
+                    let remedy = format!("it has no effect; add stage or mig, or remove {option}");
+                    self.warn(&export.origin, what, &remedy);
+                }
             }
         }
     }
@@ -321,11 +326,14 @@ impl DiskCheck<'_> {
                 let what = format!("all.export {name} mig: the queue of transfers would be in /tmp/frm");
                 self.wrong(&export.origin, what, "a reboot loses it; set all.adminpath or frm.xfr.qcheck");
             }
-            if export.attributes.stage && effective.residency.has_copy_program() {
+            if export.attributes.stage
+                && effective.residency.has_copy_program()
+                && effective.residency.catalog.is_none()
+            {
                 let what =
                     format!("all.export {name} mig stage: files that clients remove or rename come back");
                 let remedy = "removals and renames do not reach mass storage; \
-                    use nostage, or remove its copies by hand";
+                    set oss.rsscmd, use nostage, or remove its copies by hand";
                 self.warn(&export.origin, what, remedy);
             }
         }

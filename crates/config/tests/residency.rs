@@ -220,10 +220,9 @@ fn the_queue_of_an_instance_is_its_own() {
 #[test]
 fn parts_that_are_not_in_force_are_reported() {
     for (line, kinds) in [
-        ("oss.stagecmd |/opt/agent", &[ProblemKind::NotYet][..]),
-        ("oss.stagecmd | /usr/bin/frm_xfragent -c cfg", &[ProblemKind::NoEffect]),
-        ("oss.stagecmd async /bin/stage", &[ProblemKind::NotYet]),
-        ("oss.stagecmd creates /bin/stage", &[ProblemKind::NotYet]),
+        ("oss.stagecmd | /usr/bin/frm_xfragent -c cfg", &[ProblemKind::NoEffect][..]),
+        ("oss.stagemsg $LFN", &[ProblemKind::NotYet]),
+        ("all.export /store stage rcreate", &[ProblemKind::NotYet]),
         ("oss.stagecmd bin/stage", &[ProblemKind::BadValue]),
         ("frm.xfr.copycmd rmerr stats mdp /bin/tape", &[ProblemKind::NoEffect; 3]),
         ("frm.xfr.qcheck 60s", &[ProblemKind::NoEffect]),
@@ -246,6 +245,29 @@ fn parts_that_are_not_in_force_are_reported() {
         let residency = loaded(&format!("frm.xfr.copycmd {direction} /bin/tape $SRC")).effective.residency;
         assert_eq!((residency.has_copy_program(), residency.has_migration_program()), wanted);
     }
+}
+
+/// A program that gives files their names itself could leave a part of one there.
+#[test]
+fn programs_that_would_name_files_themselves_are_refused() {
+    for line in [
+        "oss.stagecmd |/opt/agent",
+        "oss.stagecmd | /opt/agent x",
+        "oss.stagecmd async |/opt/agent",
+        "oss.stagecmd async /bin/stage",
+        "oss.stagecmd creates /bin/stage",
+        "oss.stagecmd sync creates |/opt/agent",
+    ] {
+        // Nor does an earlier program stay in force in its place.
+        let loaded = loaded(&format!("oss.stagecmd /bin/earlier\n{line}\n"));
+        let problems = loaded.report.problems();
+        assert_eq!(problems.len(), 1, "{line}: {}", loaded.report);
+        assert!(problems[0].severity == Severity::Error, "{line}");
+        assert!(problems[0].allowed.contains("frm.xfr.copycmd in"), "{line}: {}", problems[0].allowed);
+        assert!(!loaded.effective.residency.has_copy_program(), "{line}");
+    }
+    let agent = loaded("oss.stagecmd /bin/earlier\noss.stagecmd |/usr/bin/frm_xfragent\n");
+    assert!(!agent.effective.residency.has_copy_program());
 }
 
 /// A disk on which everything is a directory.
@@ -291,15 +313,18 @@ fn an_export_that_checks_needs_a_catalog() {
         let text = format!("all.adminpath /var/spool/xrootd\nfrm.xfr.copycmd /bin/tape $SRC $DST\n{text}");
         let report = check(&loaded(&text).effective, &Directories, Strictness::Strict);
         let texts = problems(&report).into_iter().map(|(_, text)| text);
-        texts.filter(|text| text.contains("check:")).collect::<Vec<_>>()
+        texts.filter(|text| ["check:", "dread:"].iter().any(|word| text.contains(word))).collect()
     };
-    let without = reported("all.export /store stage check\n");
-    assert!(without.len() == 1 && without[0].contains("there is no program"), "{without:?}");
-    let catalog = "oss.rsscmd /bin/names\n";
-    let plain = reported(&format!("{catalog}all.export /store check\n"));
-    assert!(plain.len() == 1 && plain[0].contains("neither staged nor migrated"), "{plain:?}");
-    for option in ["stage", "mig"] {
-        assert_eq!(reported(&format!("{catalog}all.export /store {option} check\n")), Vec::<String>::new());
+    for asked in ["check", "dread"] {
+        let without: Vec<String> = reported(&format!("all.export /store stage {asked}\n"));
+        assert!(without.len() == 1 && without[0].contains("there is no program"), "{without:?}");
+        let catalog = "oss.rsscmd /bin/names\n";
+        let plain = reported(&format!("{catalog}all.export /store {asked}\n"));
+        assert!(plain.len() == 1 && plain[0].contains("neither staged nor migrated"), "{plain:?}");
+        for option in ["stage", "mig"] {
+            let text = format!("{catalog}all.export /store {option} {asked}\n");
+            assert_eq!(reported(&text), Vec::<String>::new());
+        }
     }
 }
 
@@ -321,10 +346,14 @@ fn an_export_that_migrates_needs_a_program_for_copies_out() {
     }
     // What a client removes is staged again by the next one.
     let both = "frm.xfr.copycmd /bin/tape $SRC $DST\nall.export /store stage mig\n";
-    let loaded = loaded(&format!("all.adminpath /var/spool/xrootd\n{both}"));
-    let warned = problems(&check(&loaded.effective, &Directories, Strictness::Strict));
+    let with = |more: &str| loaded(&format!("all.adminpath /var/spool/xrootd\n{more}{both}"));
+    let warned = problems(&check(&with("").effective, &Directories, Strictness::Strict));
     let (_, text) = warned.iter().find(|(_, text)| text.contains("mig stage")).expect("a warning");
     assert!(text.contains("remove or rename come back") && text.contains("use nostage"), "{text}");
+    // With such a program, it is removed from mass storage.
+    let warned =
+        problems(&check(&with("oss.rsscmd /bin/names\n").effective, &Directories, Strictness::Strict));
+    assert!(!warned.iter().any(|(_, text)| text.contains("mig stage")), "{warned:?}");
 }
 
 #[test]

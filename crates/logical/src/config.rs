@@ -25,6 +25,8 @@ pub struct ExportConfig {
     pub stage: bool,
     /// A file that exists in mass storage is not created.
     pub check: bool,
+    /// Listings also have the names in mass storage.
+    pub remote_directories: bool,
     /// New and changed files are copied to mass storage.
     pub migrate: bool,
     /// Files with a copy in mass storage may be removed.
@@ -43,6 +45,7 @@ impl ExportConfig {
             lock: true,
             stage: false,
             check: false,
+            remote_directories: false,
             migrate: false,
             purge: false,
             access_interval: None,

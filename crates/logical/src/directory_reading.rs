@@ -57,6 +57,10 @@ impl ListingPosition for DirectoryReading {
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
 }
 
 /// The result of describing a page of names.

@@ -337,6 +337,22 @@ impl Logical {
         self.exports.find(path, "Creating").is_ok_and(|export| export.check && !export.is_read_only())
     }
 
+    /// Reports whether listings of a path also have the names in mass storage. With multi-user, nothing shows who may
+    /// list a directory that is not on disk.
+    pub(crate) fn lists_remote(&self, path: &LogicalPath) -> bool {
+        let export = self.exports.find(path, "Listing");
+        export.is_ok_and(|export| export.remote_directories && Self::has_remote(export))
+    }
+
+    /// Reports whether files at a path are in mass storage too, so that changes of their names concern it.
+    pub(crate) fn is_remote(&self, path: &LogicalPath) -> bool {
+        self.exports.find(path, "Removing").is_ok_and(Self::has_remote)
+    }
+
+    fn has_remote(export: &ExportConfig) -> bool {
+        export.stage || export.migrate
+    }
+
     /// Reports whether new and changed files at a path are copied to mass storage.
     pub fn migrates(&self, path: &LogicalPath) -> bool {
         self.exports.find(path, "Migrating").is_ok_and(|export| export.migrate)

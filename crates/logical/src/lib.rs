@@ -102,6 +102,7 @@ mod queries;
 mod rights;
 mod scan;
 mod staged_files;
+mod staged_names;
 mod stager;
 mod stat;
 mod status;
@@ -127,7 +128,7 @@ pub use prepare::{Prepares, nothing_known};
 pub use presence::PathPresence;
 pub use queries::{LocateOutcome, Locator};
 pub use staged_files::StagedFiles;
-pub use stager::{HasLeft, StageRequest, Stager, StagerReply};
+pub use stager::{HasLeft, StageNotice, StageRequest, Stager, StagerReply};
 pub use status::{LogicalStatus, LogicalTotals};
 pub use third_party::{
     Bytes, CopyingFiles, DelegatedCredentials, DestinationAttribute, Fetcher, HostLookup, HostRule,

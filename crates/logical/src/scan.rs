@@ -64,6 +64,10 @@ impl ListingPosition for ScanPosition {
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
 }
 
 /// The readings of one directory; there is at least one.

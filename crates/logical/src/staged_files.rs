@@ -9,13 +9,16 @@ use crate::errno;
 use crate::file_system::Logical;
 use crate::job;
 use crate::prepare;
-use crate::stager::{StageRequest, Stager};
+use crate::staged_names::{self, RenamedTargets};
+use crate::stager::{StageNotice, StageRequest, Stager};
 use base::{Error, ErrorKind, LogicalPath};
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use storage::{Now, Pool};
 use vfs::{
-    Answer, Caller, FileSystem, OpenFile, OpenRequest, Operation, PrepareRequest, RedirectAnswer, ReplyTo,
-    Started, Target, TargetList, Value,
+    Answer, Caller, FileSystem, ListDetail, OpenFile, OpenRequest, Operation, PrepareRequest, RedirectAnswer,
+    ReplyTo, Started, Target, TargetList, Value,
 };
 
 /// Time that is sent with the deferral of an open, in seconds.
@@ -27,19 +30,32 @@ const UNAUTHENTICATED: &str = "host";
 /// Maximum number of threads that wait for the catalog of mass storage, or read lists of paths.
 const THREADS_MAX: usize = 8;
 
+/// Maximum number of listings of mass storage at once.
+const LISTINGS_MAX: usize = 2;
+
 /// A file system in front of mass storage.
 pub struct StagedFiles(Arc<StagedServices>);
 
-struct StagedServices {
-    inner: Arc<Logical>,
-    stager: Arc<dyn Stager>,
-    pool: Arc<Pool>,
+pub(crate) struct StagedServices {
+    pub(crate) inner: Arc<Logical>,
+    pub(crate) stager: Arc<dyn Stager>,
+    pub(crate) pool: Arc<Pool>,
+    /// Asks for listings, which may take long.
+    pub(crate) listings: Arc<Pool>,
+    /// Bytes of the names in mass storage that listings keep.
+    pub(crate) listed_bytes: Arc<AtomicUsize>,
 }
 
 impl StagedFiles {
     /// Creates it.
     pub fn before(inner: Arc<Logical>, stager: Arc<dyn Stager>) -> Arc<dyn FileSystem> {
-        Arc::new(Self(Arc::new(StagedServices { inner, stager, pool: Pool::new("staging", THREADS_MAX) })))
+        Arc::new(Self(Arc::new(StagedServices {
+            inner,
+            stager,
+            pool: Pool::new("staging", THREADS_MAX),
+            listings: Pool::new("tape-listing", LISTINGS_MAX),
+            listed_bytes: Arc::default(),
+        })))
     }
 }
 
@@ -47,11 +63,26 @@ impl FileSystem for StagedFiles {
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
         let services = &self.0;
         match operation {
-            Operation::Open(target, request) if request.new && services.checks(&target.path) => {
-                create(services, caller, target, request, reply)
+            Operation::Open(target, request) if services.asks_before(&target.path, &request) => {
+                staged_names::create(services, caller, (target, request), reply)
             }
             Operation::Open(target, request) if services.may_stage(&target.path, &request) => {
                 open(services, caller, target, request, reply)
+            }
+            Operation::Remove(target) if services.is_remote(&target.path) => {
+                staged_names::remove(services, caller, target, reply)
+            }
+            Operation::Rename { from, to, existing_parent }
+                if services.is_remote(&from.path) && services.is_remote(&to.path) =>
+            {
+                let names = RenamedTargets { from, to, existing_parent };
+                staged_names::rename(services, caller, names, reply)
+            }
+            Operation::List(target, detail) if services.lists_remote(&target.path, detail) => {
+                staged_names::list(services, caller, (target, detail), reply)
+            }
+            Operation::ListMore(position) if staged_names::is_merged(&*position) => {
+                staged_names::list_more(services, caller, position, reply)
             }
             Operation::Stat(target) if services.has_status(&target.path) => {
                 stat(services, caller, target, reply)
@@ -75,8 +106,19 @@ impl StagedServices {
         !request.new && !request.delete && *path == path.without_slash() && self.inner.stages(path)
     }
 
-    fn checks(&self, path: &LogicalPath) -> bool {
-        self.stager.has_catalog() && self.inner.checks(path)
+    /// Reports whether mass storage is asked before a file is created.
+    fn asks_before(&self, path: &LogicalPath, request: &OpenRequest) -> bool {
+        self.stager.has_catalog() && request.new && self.inner.checks(path)
+    }
+
+    fn is_remote(&self, path: &LogicalPath) -> bool {
+        self.stager.has_catalog() && self.inner.is_remote(path)
+    }
+
+    /// Clients drop names without a status if they want one.
+    fn lists_remote(&self, path: &LogicalPath, detail: ListDetail) -> bool {
+        let is_plain = !detail.online && !detail.stat && !detail.checksum;
+        is_plain && self.stager.has_catalog() && self.inner.lists_remote(path) && !self.inner.acts_for_users()
     }
 
     fn has_status(&self, path: &LogicalPath) -> bool {
@@ -84,7 +126,7 @@ impl StagedServices {
     }
 
     /// Starts an operation of the file system behind, and continues with its answer.
-    fn start_then(
+    pub(crate) fn start_then(
         &self,
         caller: &Arc<Caller>,
         operation: Operation,
@@ -113,7 +155,7 @@ impl StagedServices {
     }
 }
 
-fn is_missing(answer: &Answer) -> bool {
+pub(crate) fn is_missing(answer: &Answer) -> bool {
     matches!(answer, Answer::Error(error) if error.kind == ErrorKind::NotFound)
 }
 
@@ -179,30 +221,6 @@ fn fetch(
     Started::Pending
 }
 
-/// Creates a file that must not exist, neither on disk nor in mass storage.
-fn create(
-    services: &Arc<StagedServices>,
-    caller: &Arc<Caller>,
-    target: Target,
-    request: Box<OpenRequest>,
-    reply: &ReplyTo,
-) -> Started {
-    let (inside, client, answer) = (services.clone(), caller.clone(), reply.clone());
-    let work = move |obligation: vfs::DeferredReply| match inside
-        .stager
-        .remote_status(&target.path.without_slash())
-    {
-        Err(error) => obligation.send(Answer::Error(unable_to_stage("create", &target.path, error))),
-        Ok(Some(_)) => obligation.send(Answer::Error(errno::unable("create", &target.path, errno::EXISTS))),
-        Ok(None) if client.is_disconnected() => obligation.send(job::disconnected_answer()),
-        Ok(None) => match inside.inner.start(&client, Operation::Open(target, request), &answer) {
-            Started::Done(answer) => obligation.send(answer),
-            Started::Pending | Started::Later { .. } => obligation.release(),
-        },
-    };
-    job::spawn_reply(|job| services.pool.run(reply.owner(), job), reply, work)
-}
-
 fn unable_to_stage(verb: &str, path: &LogicalPath, error: Error) -> Error {
     if error.kind == ErrorKind::NotFound {
         return errno::unable(verb, path, errno::NOT_FOUND);
@@ -246,12 +264,12 @@ fn prepare_files(
     reply: &ReplyTo,
 ) -> Started {
     let (inside, client, list) = (services.clone(), caller.clone(), targets.clone().without_check());
-    let priority = request.priority;
+    let (priority, notice) = (request.priority, notice(caller, &request));
     services.start_then(caller, Operation::Prepare(request, targets), reply, move |answer, reply| {
         let Answer::Value(Value::Text(id)) = answer else { return Started::Done(answer) };
         let pool = inside.pool.clone();
         let work = move |obligation: vfs::DeferredReply| {
-            let requests = missing_files(&inside, &client, &list, priority);
+            let requests = missing_files(&inside, &client, &list, (priority, notice.is_some()));
             let text = String::from_utf8_lossy(&id).into_owned();
             let done = move |result: Result<(), Error>| match result {
                 Ok(()) => obligation.send(Answer::Value(Value::Text(id))),
@@ -263,26 +281,34 @@ fn prepare_files(
             if requests.is_empty() {
                 done(Ok(()));
             } else {
-                inside.stager.submit(&text, requests, Box::new(done));
+                inside.stager.submit(&text, requests, notice, Box::new(done));
             }
         };
         job::spawn_reply(|job| pool.run(reply.owner(), job), reply, work)
     })
 }
 
-/// Returns the requests for the files of a list that are not known to be on disk.
+/// Returns the messages that a client wants. They go to its own address only.
+fn notice(caller: &Caller, request: &PrepareRequest) -> Option<StageNotice> {
+    let wanted = request.notify.filter(|notice| !notice.by_tcp)?;
+    let address = SocketAddr::new(caller.identity.address?.to_canonical(), wanted.port);
+    Some(StageNotice { address, on_failure: wanted.on_failure })
+}
+
+/// Returns the requests for the files of a list that are not known to be on disk. With `all`, those that are there
+/// are among them, because the client wants a message for each one.
 fn missing_files(
     services: &StagedServices,
     caller: &Caller,
     list: &TargetList,
-    priority: u8,
+    (priority, all): (u8, bool),
 ) -> Vec<StageRequest> {
     let mut requests = Vec::new();
     let mut cursor = list.cursor();
     // The list was checked, so each path is valid.
     while let Some(Ok(target)) = cursor.next() {
         let is_here = || matches!(services.inner.backend().stat_now(&target.path), Now::Done(Ok(_)));
-        if services.inner.stages(&target.path) && !is_here() {
+        if services.inner.stages(&target.path) && (all || !is_here()) {
             requests.push(request_for(caller, &target, priority));
         }
     }

@@ -1,6 +1,8 @@
 //! The port to mass storage: brings files online that are not on disk.
 
 use base::{Error, LogicalPath};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use storage::Metadata;
 
@@ -21,18 +23,33 @@ pub struct StageRequest {
     pub owner: Arc<str>,
 }
 
+/// Messages about the files of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StageNotice {
+    /// They go to this address, by UDP.
+    pub address: SocketAddr,
+    /// Files that fail are reported too.
+    pub on_failure: bool,
+}
+
 /// Reports whether the client of a request has left.
 pub type HasLeft = Box<dyn Fn() -> bool + Send>;
 
 /// Brings files online. The errors contain the reason only, and not the operation and the path.
 ///
-/// Calls do not block, except for [`Stager::remote_status`].
+/// Calls do not block, except for those about names in mass storage, from [`Stager::remote_status`] on.
 pub trait Stager: Send + Sync {
     /// Brings a file online. `reply` is called when it can be opened, or has failed for good. A file for
     /// which nobody waits any more need not come.
     fn fetch(&self, request: StageRequest, has_left: HasLeft, reply: StagerReply<()>);
-    /// Records requests under an id. `reply` is called when they are durable.
-    fn submit(&self, id: &str, requests: Vec<StageRequest>, reply: StagerReply<()>);
+    /// Records requests under an id, with the messages that they want. `reply` is called when they are durable.
+    fn submit(
+        &self,
+        id: &str,
+        requests: Vec<StageRequest>,
+        notice: Option<StageNotice>,
+        reply: StagerReply<()>,
+    );
     /// Cancels the requests of an id. Those that have completed, or never existed, are ignored.
     fn cancel(&self, id: &str, reply: StagerReply<()>);
     /// Describes the requests of an id that have not completed, or have failed lately; `None` if there
@@ -43,4 +60,19 @@ pub trait Stager: Send + Sync {
     /// Returns the status of a file in mass storage, with the owner of the caller; `None` if the
     /// file does not exist there. May block for long.
     fn remote_status(&self, path: &LogicalPath) -> Result<Option<Metadata>, Error>;
+    /// Removes a file from mass storage. A missing one is no error. May block for long.
+    fn remove_remote(&self, path: &LogicalPath) -> Result<(), Error> {
+        let _ = path;
+        Ok(())
+    }
+    /// Renames a file or directory in mass storage, and returns `false` if it does not exist. May block for long.
+    fn rename_remote(&self, from: &LogicalPath, to: &LogicalPath) -> Result<bool, Error> {
+        let _ = (from, to);
+        Ok(false)
+    }
+    /// Returns the names in a directory of mass storage; `None` if it does not exist. May block for long.
+    fn remote_names(&self, path: &LogicalPath) -> Result<Option<BTreeSet<Vec<u8>>>, Error> {
+        let _ = path;
+        Ok(None)
+    }
 }

@@ -6,14 +6,14 @@ mod support;
 
 use base::{Error, ErrorKind, LogicalPath};
 use logical::config::ExportConfig;
-use logical::{HasLeft, StageRequest, StagedFiles, Stager, StagerReply};
+use logical::{HasLeft, StageNotice, StageRequest, StagedFiles, Stager, StagerReply};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use storage::faulty::{FaultRule, FaultyCall, InjectedFault};
 use storage::{Backend as _, Metadata};
 use support::{Client, Server, caller, creating, path, reading, replacing, target, targets, updating, waits};
-use vfs::{Answer, Caller, OpenRequest, Operation, PrepareRequest, Started, Value};
+use vfs::{Answer, Caller, OpenRequest, Operation, PrepareNotice, PrepareRequest, Started, Value};
 
 /// A mass storage that brings files in when a test orders it.
 #[derive(Default)]
@@ -22,6 +22,7 @@ struct Tape {
     /// Rings for each fetch.
     bell: Condvar,
     prepared: Mutex<BTreeMap<String, Vec<StageRequest>>>,
+    notice: Mutex<Option<StageNotice>>,
     remote: Option<Metadata>,
 }
 
@@ -49,7 +50,14 @@ impl Stager for Tape {
         self.bell.notify_all();
     }
 
-    fn submit(&self, id: &str, requests: Vec<StageRequest>, reply: StagerReply<()>) {
+    fn submit(
+        &self,
+        id: &str,
+        requests: Vec<StageRequest>,
+        notice: Option<StageNotice>,
+        reply: StagerReply<()>,
+    ) {
+        *self.notice.lock().unwrap() = notice;
         self.prepared.lock().unwrap().insert(id.to_owned(), requests);
         reply(Ok(()));
     }
@@ -199,6 +207,30 @@ fn a_prepare_request_records_missing_files_before_its_id_is_returned() {
 }
 
 #[test]
+fn messages_about_prepared_files_go_to_the_address_of_the_client() {
+    let (server, tape, _) = site(Tape::default());
+    server.memory.put("/data/here", b"");
+    let names = base::LoginNames { user: "ann", host: "h", ..base::LoginNames::default() };
+    let identity = base::Identity::new(&names, 1, Some("::ffff:192.0.2.7".parse().unwrap()), "host");
+    let client = Client::new(
+        StagedFiles::before(server.logical.clone(), tape.clone()),
+        Arc::new(Caller::new(identity, true, false)),
+    );
+    let prepare = |by_tcp, on_failure| {
+        let notify = Some(PrepareNotice { port: 9, by_tcp, on_failure });
+        let request = PrepareRequest { stage: true, notify, ..PrepareRequest::default() };
+        let id = client.call(Operation::Prepare(request, targets(&["/data/a", "/data/here"]))).text();
+        let files = tape.prepared.lock().unwrap().get(&id).unwrap().len();
+        (files, *tape.notice.lock().unwrap())
+    };
+    let address = "192.0.2.7:9".parse().unwrap();
+    // A file that is there is reported too.
+    assert_eq!(prepare(false, true), (2, Some(StageNotice { address, on_failure: true })));
+    assert_eq!(prepare(false, false), (2, Some(StageNotice { address, on_failure: false })));
+    assert_eq!(prepare(true, true), (1, None));
+}
+
+#[test]
 fn a_stat_of_a_file_in_mass_storage_has_the_flag_offline() {
     let plain = site(Tape::default());
     plain.0.memory.put("/data/f", b"12");
@@ -214,28 +246,6 @@ fn a_stat_of_a_file_in_mass_storage_has_the_flag_offline() {
     assert_eq!((stat.size, stat.offline, stat.mode), (99, true, 0o640));
     assert_eq!(client.call(Operation::Stat(target("/data/none"))).refusal().0, ErrorKind::NotFound);
     assert_eq!(client.call(Operation::Stat(target("/nolock/on-tape"))).refusal().0, ErrorKind::NotFound);
-}
-
-#[test]
-fn a_file_in_mass_storage_is_not_created_where_that_is_checked() {
-    let server = Server::with(|config| {
-        for export in config.exports.iter_mut().filter(|export| export.prefix == path("/data")) {
-            export.check = true;
-        }
-    });
-    server.memory.put("/data/here", b"12");
-    let remote = server.logical.backend().stat(&path("/data/here")).unwrap();
-    let tape = Arc::new(Tape { remote: Some(remote), ..Tape::default() });
-    let client = Client::new(StagedFiles::before(server.logical.clone(), tape), caller("ann", 1));
-    for name in ["/data/on-tape", "/data/here"] {
-        let (kind, text) = client.open(name, creating()).refusal();
-        assert_eq!(kind, ErrorKind::ItExists, "{name}: {text}");
-    }
-    assert!(server.logical.backend().stat(&path("/data/on-tape")).is_err());
-    client.open("/data/new", creating()).file();
-    // A client that replaces a file wants that, and other exports are not checked.
-    client.open("/data/on-tape", replacing()).file();
-    client.open("/nolock/on-tape", creating()).file();
 }
 
 /// The system refuses opens of a file for which another process has a lease, and those of one that is

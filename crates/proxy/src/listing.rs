@@ -30,6 +30,10 @@ impl ListingPosition for ListedDirectory {
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
 }
 
 impl ProxyFiles {

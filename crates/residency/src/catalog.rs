@@ -11,7 +11,7 @@ use crate::catalog_answer::CatalogAnswer;
 use crate::catalog_processes::CatalogProcesses;
 use crate::entry::{CopyFailure, FailureReason};
 use crate::line_process::LineProcess;
-use crate::ports::{RemoteCatalog, RemoteStatus};
+use crate::ports::{NameOrder, NameOutcome, RemoteCatalog, RemoteNames, RemoteStatus};
 use base::LogicalPath;
 use std::ffi::OsString;
 use std::io;
@@ -51,6 +51,14 @@ impl RemoteCatalog for CatalogProgram {
 
     fn shown_status(&self, path: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
         self.ask(path, CatalogProcesses::ask)
+    }
+
+    fn order(&self, order: NameOrder<'_>) -> Result<NameOutcome, CopyFailure> {
+        self.execute(order)
+    }
+
+    fn list(&self, path: &LogicalPath) -> Result<Option<RemoteNames>, CopyFailure> {
+        self.listing(path)
     }
 }
 

@@ -13,6 +13,7 @@
 //! | `sqlite_store` | [`SqliteStore`]: the durable queue |
 //! | `sqlite_schema`, `sqlite_rows` | its tables and their upgrade; its rows as entries |
 //! | `catalog` | [`CatalogProgram`]: the names in mass storage, through a program of the site |
+//! | `catalog_names` | its orders that change names, and its listings |
 //! | `catalog_answer` | the form of its answers |
 //! | `catalog_processes` | [`CatalogProcesses`]: such programs that answer line by line |
 //! | `line_process` | a program that runs for long, and answers lines with lines |
@@ -48,6 +49,7 @@
 
 mod catalog;
 mod catalog_answer;
+mod catalog_names;
 mod catalog_processes;
 mod content_check;
 mod copy_candidate;
@@ -105,8 +107,8 @@ pub use notification::RequestNotice;
 pub use outlived::QueueRun;
 pub use policy_program::PolicyProgram;
 pub use ports::{
-    CopyAgent, EndedCopy, IncomingCopy, OddChecksum, OutgoingCopy, PathResidency, RemoteCatalog,
-    RemoteStatus, ResidencyEvents, ResidencyPaths, StopSignal, WriterWatch,
+    CopyAgent, EndedCopy, IncomingCopy, NameOrder, NameOutcome, OddChecksum, OutgoingCopy, PathResidency,
+    RemoteCatalog, RemoteNames, RemoteStatus, ResidencyEvents, ResidencyPaths, StopSignal, WriterWatch,
 };
 pub use purge::{ExaminedFile, PurgeOutcome, PurgedVolume, Purger, STOP_PURGE_FILE};
 pub use purge_policy::{FreeSpaceMark, KeptReason, PurgePolicies, PurgePolicy};

@@ -95,6 +95,22 @@ impl LineProcess {
         Ok(std::mem::take(&mut self.rest))
     }
 
+    /// Returns all that it still writes until its end, which must not be more than `most` bytes, and comes before the
+    /// deadline. Each pause is shorter than `silence`.
+    pub(crate) fn read_all(
+        &mut self,
+        most: usize,
+        silence: Duration,
+        deadline: Instant,
+    ) -> io::Result<Vec<u8>> {
+        while self.receive(deadline.min(Instant::now() + silence))? > 0 {
+            if self.rest.len() > most {
+                return Err(io::Error::other("its answer is too long"));
+            }
+        }
+        Ok(std::mem::take(&mut self.rest))
+    }
+
     /// Waits for its end, and fails if that is another one than status 0.
     pub(crate) fn check_end(&mut self, deadline: Instant) -> io::Result<()> {
         // It is not stopped by what nobody reads.

@@ -6,6 +6,7 @@ use crate::queue::CopyOutcome;
 use base::LogicalPath;
 use digest::{Algorithm, Checksum};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -96,7 +97,42 @@ pub trait RemoteCatalog: Send + Sync {
     fn shown_status(&self, path: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
         self.status(path)
     }
+    /// Changes a name in mass storage. Blocks.
+    fn order(&self, order: NameOrder<'_>) -> Result<NameOutcome, CopyFailure> {
+        let _ = order;
+        Ok(NameOutcome::Unknown)
+    }
+    /// Returns the names in a directory of mass storage; `None` if there is no such directory. Blocks.
+    fn list(&self, path: &LogicalPath) -> Result<Option<RemoteNames>, CopyFailure> {
+        let _ = path;
+        Ok(None)
+    }
 }
+
+/// An order to change a name in mass storage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NameOrder<'a> {
+    /// Removes a file.
+    Remove(&'a LogicalPath),
+    /// Renames a file or directory.
+    Rename(&'a LogicalPath, &'a LogicalPath),
+}
+
+/// The result of an order that did not fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NameOutcome {
+    /// It was executed.
+    Done,
+    /// There is no such file.
+    Missing,
+    /// The name exists.
+    Exists,
+    /// The program does not know such orders.
+    Unknown,
+}
+
+/// The names in a directory of mass storage.
+pub type RemoteNames = BTreeSet<Vec<u8>>;
 
 /// The export attributes of a path, as far as they concern residency.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

@@ -34,16 +34,10 @@ impl QueueAgent {
         submissions: Vec<Submission>,
         notice: Option<RequestNotice>,
     ) -> Result<Option<CopyFailure>, StoreError> {
-        let request = submissions.first().and_then(|submission| submission.request.clone());
-        let notice = request.clone().zip(notice).map(|(request, notice)| Command::Notice(request, notice));
-        let submit = Command::Submit(submissions, Box::new(|_| {}));
-        // In this order, and in one transaction: the first file may come before the return.
-        let mut applied = self.apply_all(notice.iter().chain([&submit]))?;
+        let submit = Command::Submit(submissions, notice, Box::new(|_| {}));
+        let mut applied = self.apply_all(std::iter::once(&submit))?;
         match applied.pop().unwrap_or(AppliedCommand::Done) {
-            AppliedCommand::Refused(failure) => {
-                self.store.transaction(|store| store.forget_notices(request.as_ref()))?;
-                Ok(Some(failure))
-            }
+            AppliedCommand::Refused(failure) => Ok(Some(failure)),
             _ => {
                 self.wake();
                 Ok(None)

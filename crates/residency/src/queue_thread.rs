@@ -38,11 +38,10 @@ const RETRY: Duration = Duration::from_secs(1);
 /// A command for the thread.
 pub(crate) enum Command {
     Fetch(Submission, Waiter),
-    Submit(Vec<Submission>, StageReply<()>),
+    /// With the notifications that the request wants.
+    Submit(Vec<Submission>, Option<RequestNotice>, StageReply<()>),
     /// As `Submit`, also if the transfer failed a short time ago.
     Retry(Submission, StageReply<()>),
-    /// Records the notifications of a request, before the request itself.
-    Notice(RequestId, RequestNotice),
     Cancel(RequestId, StageReply<()>),
     Query(RequestId, StageReply<RequestStatus>),
     /// Adds migrations that find a place and did not fail lately. The answer is the number of migrations
@@ -73,7 +72,7 @@ impl Command {
     pub(crate) fn fail(self, error: &StageError) {
         match self {
             Self::Fetch(_, waiter) => (waiter.reply)(Err(error.clone())),
-            Self::Submit(_, reply) | Self::Retry(_, reply) | Self::Cancel(_, reply) => {
+            Self::Submit(_, _, reply) | Self::Retry(_, reply) | Self::Cancel(_, reply) => {
                 reply(Err(error.clone()));
             }
             Self::Query(_, reply) => reply(Err(error.clone())),
@@ -81,7 +80,7 @@ impl Command {
             Self::IsWanted(_, reply) => drop(reply.send(true)),
             // The next search finds the files again.
             Self::Migrate(_, reply) => drop(reply.send(0)),
-            Self::Ended(..) | Self::Notice(..) | Self::Wake => {}
+            Self::Ended(..) | Self::Wake => {}
             Self::End(reply) => reply(),
         }
     }
@@ -252,10 +251,10 @@ impl QueueThread {
                 (waiter.reply)(Err(StageError::Failed(failure)));
             }
             (Command::Fetch(submission, waiter), _) => self.waiting.add(submission.key, waiter),
-            (Command::Submit(_, reply) | Command::Retry(_, reply), AppliedCommand::Refused(failure)) => {
+            (Command::Submit(_, _, reply) | Command::Retry(_, reply), AppliedCommand::Refused(failure)) => {
                 reply(Err(StageError::Failed(failure)));
             }
-            (Command::Submit(_, reply) | Command::Retry(_, reply) | Command::Cancel(_, reply), _) => {
+            (Command::Submit(_, _, reply) | Command::Retry(_, reply) | Command::Cancel(_, reply), _) => {
                 reply(Ok(()));
             }
             (Command::Query(_, reply), AppliedCommand::Query(status)) => reply(Ok(status)),
@@ -271,7 +270,6 @@ impl QueueThread {
                     self.notifier.send(end);
                 }
             }
-            (Command::Notice(..), _) => {}
             (Command::IsWanted(_, reply), result) => {
                 // It fails if nobody waits for the answer any more.
                 reply.send(matches!(result, AppliedCommand::IsWanted(true))).ok();
@@ -401,22 +399,8 @@ pub(crate) fn apply(
             let outcome = handled(queue.submit(store, submission, now))?;
             return Ok(outcome.map_or(AppliedCommand::Done, AppliedCommand::Fetch));
         }
-        Command::Submit(submissions, _) => {
-            // All or nothing, because a client that has an id believes that its files come.
-            for submission in submissions {
-                let key = &submission.key;
-                if let Some(failure) = handled(queue.refusal(store, key, now))?.flatten() {
-                    let text = format!("{}: {failure}; nothing of the request was recorded", key.path.text());
-                    return Ok(AppliedCommand::Refused(CopyFailure::new(failure.reason, text)));
-                }
-            }
-            let owner = submissions.first().map(|submission| &*submission.owner).unwrap_or_default();
-            if !handled(queue.has_places(store, owner, submissions.len() as u64))?.unwrap_or(true) {
-                return Ok(AppliedCommand::Refused(CopyFailure::new(FailureReason::Site, NO_PLACE)));
-            }
-            for submission in submissions {
-                handled(queue.submit(store, submission, now))?;
-            }
+        Command::Submit(submissions, notice, _) => {
+            return apply_request(queue, store, (submissions, notice.as_ref()), now);
         }
         Command::Retry(submission, _) => {
             handled(queue.forget_failure(store, &submission.key, now))?;
@@ -434,7 +418,6 @@ pub(crate) fn apply(
             }
             store.forget_notices(Some(request))?;
         }
-        Command::Notice(request, notice) => store.add_notice(request, notice)?,
         Command::Migrate(submissions, _) => {
             for submission in submissions {
                 // One that is refused is found again.
@@ -456,6 +439,34 @@ pub(crate) fn apply(
             actions.push(finished.into_iter().collect());
             return Ok(AppliedCommand::Ended(end));
         }
+    }
+    Ok(AppliedCommand::Done)
+}
+
+/// Records the transfers of a request, all or none, because a client that has an id believes that its files come.
+fn apply_request(
+    queue: &mut TransferQueue,
+    store: &mut SqliteStore,
+    (submissions, notice): (&[Submission], Option<&RequestNotice>),
+    now: u64,
+) -> Result<AppliedCommand, StoreError> {
+    for submission in submissions {
+        let key = &submission.key;
+        if let Some(failure) = handled(queue.refusal(store, key, now))?.flatten() {
+            let text = format!("{}: {failure}; nothing of the request was recorded", key.path.text());
+            return Ok(AppliedCommand::Refused(CopyFailure::new(failure.reason, text)));
+        }
+    }
+    let owner = submissions.first().map(|submission| &*submission.owner).unwrap_or_default();
+    if !handled(queue.has_places(store, owner, submissions.len() as u64))?.unwrap_or(true) {
+        return Ok(AppliedCommand::Refused(CopyFailure::new(FailureReason::Site, NO_PLACE)));
+    }
+    let request = submissions.first().and_then(|submission| submission.request.as_ref());
+    if let Some((request, notice)) = request.zip(notice) {
+        store.add_notice(request, notice)?;
+    }
+    for submission in submissions {
+        handled(queue.submit(store, submission, now))?;
     }
     Ok(AppliedCommand::Done)
 }

@@ -7,6 +7,7 @@
 use crate::entry::{CopyFailure, FailedFile, RequestId};
 use crate::migration::Migration;
 use crate::migration_search::{MigrationSchedule, MigrationSearch};
+use crate::notification::RequestNotice;
 use crate::outlived::QueueRun;
 use crate::ports::{RemoteCatalog, ResidencyPaths};
 use crate::purge::Purger;
@@ -205,8 +206,9 @@ impl Residency {
 
     /// Records requests. `reply` is called when they are durable. If one of the transfers is refused
     /// because it failed a short time ago, none is recorded.
-    pub fn submit(&self, submissions: Vec<Submission>, reply: StageReply<()>) {
-        self.send(Command::Submit(submissions, reply));
+    /// `notice` are the messages that the request wants.
+    pub fn submit(&self, submissions: Vec<Submission>, notice: Option<RequestNotice>, reply: StageReply<()>) {
+        self.send(Command::Submit(submissions, notice, reply));
     }
 
     /// Records one request, also for a transfer that failed a short time ago. `reply` is called when it

@@ -174,7 +174,7 @@ impl Site {
             removes: true,
         };
         let (reply, answer) = channel();
-        self.residency.submit(vec![submission], Box::new(move |result| reply.send(result).unwrap()));
+        self.residency.submit(vec![submission], None, Box::new(move |result| reply.send(result).unwrap()));
         answer.recv_timeout(WAIT_MAX).unwrap().unwrap();
     }
 

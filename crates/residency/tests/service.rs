@@ -190,7 +190,7 @@ impl Site {
     fn submit(&self, path: &str, request: &str) {
         let (reply, answer) = channel();
         let all = vec![submission(path, Some(request))];
-        self.residency.submit(all, Box::new(move |result| reply.send(result).unwrap()));
+        self.residency.submit(all, None, Box::new(move |result| reply.send(result).unwrap()));
         answer.recv().unwrap().unwrap();
     }
 
@@ -465,7 +465,7 @@ fn a_request_with_a_file_that_is_refused_gets_the_reason_and_records_nothing() {
     site.fetch("/d/none").recv().unwrap().unwrap_err();
     let (reply, answer) = channel();
     let all = ["/d/other", "/d/none"].map(|path| submission(path, Some("one")));
-    site.residency.submit(all.into(), Box::new(move |result| reply.send(result).unwrap()));
+    site.residency.submit(all.into(), None, Box::new(move |result| reply.send(result).unwrap()));
     let StageError::Failed(failure) = answer.recv().unwrap().unwrap_err() else { panic!() };
     assert_eq!(failure.reason, FailureReason::NotFound);
     assert!(failure.text.starts_with("/d/none: no such file in mass storage"), "{failure}");

@@ -5,14 +5,16 @@ use crate::error::StartError;
 use crate::transfer_monitor::TransferMonitor;
 use base::{Error, ErrorKind, LogicalPath, Supervisor};
 use config::{Effective, StageProgram};
-use logical::{HasLeft, Logical, StageRequest, StagedFiles, Stager, StagerReply};
+use logical::{HasLeft, Logical, StageNotice, StageRequest, StagedFiles, Stager, StagerReply};
 use residency::{
     CatalogProcesses, CatalogProgram, CopyCommand, CopyDifferences, CopyFailure, CopyPrograms, EndedCopy,
-    EntryKey, FailureReason, MigrationSchedule, PathResidency, Priority, QueueLimits, RemoteCatalog,
-    RequestId, RequestStatus, Residency, ResidencyEvents, ResidencyParts, ResidencyPaths, ServerClaim,
-    SharedWork, StageError, Staging, Submission, TransferDirection, Waiter, WriterWatch, remote_name,
+    EntryKey, FailureReason, MigrationSchedule, NameOrder, NameOutcome, PathResidency, Priority, QueueLimits,
+    RemoteCatalog, RemoteNames, RequestId, RequestNotice, RequestStatus, Residency, ResidencyEvents,
+    ResidencyParts, ResidencyPaths, ServerClaim, SharedWork, StageError, Staging, Submission,
+    TransferDirection, Waiter, WriterWatch, remote_name,
 };
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use storage::Metadata;
@@ -122,8 +124,8 @@ pub(crate) fn staged_files(
 ) -> Result<(Arc<dyn FileSystem>, Option<ClaimedTransfers>), StartError> {
     let Some(plan) = TransferPlan::of(effective)? else { return Ok((logical.clone(), None)) };
     let catalog = plan.catalog.clone();
-    let checks = effective.storage.exports.iter().any(|export| export.attributes.check) && catalog.is_some();
-    let is_in_front = plan.stages || checks;
+    // Without one, names in mass storage are not asked for.
+    let is_in_front = plan.stages || catalog.is_some();
     let claim = server_claim(effective, SharedWork::Transfers)?;
     let paths = Arc::new(Exports(Arc::downgrade(logical)));
     let events = Arc::new(FileEvents::new(logical, monitor));
@@ -133,7 +135,7 @@ pub(crate) fn staged_files(
     if !is_in_front {
         return Ok((logical.clone(), Some((residency, claim))));
     }
-    let stager = QueueStager { residency: residency.clone(), catalog };
+    let stager = QueueStager { residency: residency.clone(), catalog, warned: AtomicBool::new(false) };
     Ok((StagedFiles::before(logical.clone(), Arc::new(stager)), Some((residency, claim))))
 }
 
@@ -158,10 +160,8 @@ fn copy_programs(
     let command = |program: &Option<StageProgram>, is_needed: bool| {
         program.as_ref().filter(|_| is_needed).map(copy_command)
     };
-    let timeout = |program: &Option<StageProgram>| program.as_ref().and_then(|program| program.timeout);
-    let limit = timeout(&values.from_path).or_else(|| timeout(&values.from_url)).unwrap_or(STAGE_TIME_MAX);
     let stage_program = values.stage_program.as_ref().filter(|_| stages);
-    let stage_program = stage_program.map(|program| stage_command(program, limit));
+    let stage_program = stage_program.map(|program| stage_command(program, stage_time_limit(effective)));
     let programs = CopyPrograms {
         from_path: stage_program.clone().or_else(|| command(&values.from_path, stages)),
         from_url: stage_program.or_else(|| command(&values.from_url, stages)),
@@ -242,6 +242,13 @@ fn stage_command(program: &config::CopyProgram, limit: Duration) -> CopyCommand 
         time_limit: Some(limit),
         creates_file: false,
     }
+}
+
+/// Returns the time limit of a file that the program of `oss.stagecmd` brings.
+fn stage_time_limit(effective: &Effective) -> Duration {
+    let timeout = |program: &Option<StageProgram>| program.as_ref().and_then(|program| program.timeout);
+    let values = &effective.residency;
+    timeout(&values.from_path).or_else(|| timeout(&values.from_url)).unwrap_or(STAGE_TIME_MAX)
 }
 
 /// Returns the names in mass storage, after a check of the program that knows them, if there is one.
@@ -329,9 +336,23 @@ impl ResidencyEvents for FileEvents {
 struct QueueStager {
     residency: ServerTransfers,
     catalog: Option<Arc<dyn RemoteCatalog>>,
+    /// The log says that its program does not know all orders.
+    warned: AtomicBool,
 }
 
 impl QueueStager {
+    /// Gives an order to the program that knows the names in mass storage. One that does not know it changes nothing.
+    fn order(&self, order: NameOrder<'_>) -> Result<NameOutcome, Error> {
+        let Some(catalog) = &self.catalog else { return Ok(NameOutcome::Unknown) };
+        let outcome = catalog.order(order).map_err(|reason| failure(&reason))?;
+        if outcome == NameOutcome::Unknown && !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "the program of oss.rsscmd does not know rm or mv, so files that clients remove or rename come back from mass storage"
+            );
+        }
+        Ok(outcome)
+    }
+
     fn submission(&self, request: StageRequest, id: Option<&RequestId>) -> Submission {
         Submission {
             key: EntryKey { direction: TransferDirection::In, path: request.path },
@@ -384,10 +405,21 @@ impl Stager for QueueStager {
         self.residency.fetch(submission, Waiter { owner, has_left, reply });
     }
 
-    fn submit(&self, id: &str, requests: Vec<StageRequest>, reply: StagerReply<()>) {
+    fn submit(
+        &self,
+        id: &str,
+        requests: Vec<StageRequest>,
+        notice: Option<StageNotice>,
+        reply: StagerReply<()>,
+    ) {
         let id = RequestId(id.into());
+        let notice = notice.map(|notice| RequestNotice {
+            destinations: format!("udp://{}/", notice.address),
+            on_success: true,
+            on_failure: notice.on_failure,
+        });
         let submissions = requests.into_iter().map(|request| self.submission(request, Some(&id))).collect();
-        self.residency.submit(submissions, Box::new(|result| reply(result.map_err(error))));
+        self.residency.submit(submissions, notice, Box::new(|result| reply(result.map_err(error))));
     }
 
     fn cancel(&self, id: &str, reply: StagerReply<()>) {
@@ -404,6 +436,24 @@ impl Stager for QueueStager {
 
     fn has_catalog(&self) -> bool {
         self.catalog.is_some()
+    }
+
+    fn remove_remote(&self, path: &LogicalPath) -> Result<(), Error> {
+        self.order(NameOrder::Remove(path)).map(drop)
+    }
+
+    fn rename_remote(&self, from: &LogicalPath, to: &LogicalPath) -> Result<bool, Error> {
+        match self.order(NameOrder::Rename(from, to))? {
+            NameOutcome::Exists => Err(Error::new(ErrorKind::ItExists, "mass storage has the new name")),
+            outcome => Ok(outcome == NameOutcome::Done),
+        }
+    }
+
+    fn remote_names(&self, path: &LogicalPath) -> Result<Option<RemoteNames>, Error> {
+        match &self.catalog {
+            Some(catalog) => catalog.list(path).map_err(|reason| failure(&reason)),
+            None => Ok(None),
+        }
     }
 
     fn remote_status(&self, path: &LogicalPath) -> Result<Option<Metadata>, Error> {

@@ -13,7 +13,7 @@ use crate::target::{Verb, target, targets};
 use crate::work::SessionWork;
 use base::{Descriptor, Error, ErrorKind};
 use std::sync::Arc;
-use vfs::{ListDetail, LocateOptions, OpenFile, OpenRequest, Operation, PrepareRequest};
+use vfs::{ListDetail, LocateOptions, OpenFile, OpenRequest, Operation, PrepareNotice, PrepareRequest};
 use wire::xroot::flags::{
     DirlistOptions, LocateOptions as Locating, MkdirOptions, OpenOptions, OpenTemplateOptions,
     PrepareOptions, PrepareOptionsX,
@@ -200,7 +200,11 @@ impl NamespaceRequest<'_> {
             colocate: has(PrepareOptions::COLOC) && !evict,
             fresh: has(PrepareOptions::FRESH) && !evict,
             evict,
-            notify_port: (has(PrepareOptions::NOTIFY) && m.port != 0).then_some(m.port),
+            notify: (has(PrepareOptions::NOTIFY) && m.port != 0).then_some(PrepareNotice {
+                port: m.port,
+                by_tcp: has(PrepareOptions::USETCP),
+                on_failure: !has(PrepareOptions::NOERRS),
+            }),
             priority: m.prty.min(3),
         };
         Ok(Operation::Prepare(request, list))

@@ -16,6 +16,10 @@ impl ListingPosition for Rest {
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
 }
 
 fn list(options: u8) -> Raw {

@@ -8,8 +8,8 @@ use base::ErrorKind;
 use session::{DriverTask, Settings};
 use support::*;
 use vfs::{
-    Answer, BriefStat, FileOperation, LocateOptions, OpenRequest, Opened, Operation, PrepareRequest,
-    RedirectAnswer, TargetList, Value,
+    Answer, BriefStat, FileOperation, LocateOptions, OpenRequest, Opened, Operation, PrepareNotice,
+    PrepareRequest, RedirectAnswer, TargetList, Value,
 };
 
 fn opening(bench: &mut Bench, options: u16) -> OpenRequest {
@@ -396,7 +396,12 @@ fn prepare_has_files_and_options() {
     assert_eq!(prepared(16, 255, 0, 0), PrepareRequest { write: true, priority: 3, ..nothing() });
     assert_eq!(prepared(32, 0, 0, 0), PrepareRequest { colocate: true, ..nothing() });
     assert_eq!(prepared(64, 0, 0, 0), PrepareRequest { fresh: true, ..nothing() });
-    assert_eq!(prepared(2, 0, 9000, 0), PrepareRequest { notify_port: Some(9000), ..nothing() });
+    let notice = |by_tcp, on_failure| Some(PrepareNotice { port: 9000, by_tcp, on_failure });
+    for (options, notify) in
+        [(2, notice(false, true)), (6, notice(false, false)), (130, notice(true, true)), (4, None)]
+    {
+        assert_eq!(prepared(options, 0, 9000, 0), PrepareRequest { notify, ..nothing() });
+    }
     assert_eq!(prepared(2, 0, 0, 0), nothing());
     assert_eq!(prepared(0x84, 0, 9000, 0), nothing());
     // Evict clears the other options.

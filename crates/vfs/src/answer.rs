@@ -138,6 +138,8 @@ impl Deref for DirectoryEntries {
 pub trait ListingPosition: Send {
     /// Converts it for the file system that created it, which downcasts it to its own type.
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any>;
+    /// Returns it as a value whose type can be asked for.
+    fn as_any(&self) -> &dyn std::any::Any;
 }
 
 /// The result for one attribute.

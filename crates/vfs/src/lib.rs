@@ -34,7 +34,7 @@ pub use answer::{
 pub use base::Now;
 pub use operation::{
     AttributeWork, CachedFileCommand, Caller, CheckpointWork, CloneRange, FileOperation, ListDetail,
-    LocateOptions, OpenRequest, Operation, PrepareRequest,
+    LocateOptions, OpenRequest, Operation, PrepareNotice, PrepareRequest,
 };
 pub use reply::{DeferredReply, Mailbox, ReplyTo, ReplyToken};
 pub use stat::{BriefStat, FileKind, FileStat, SpaceFigures};

@@ -259,10 +259,21 @@ pub struct PrepareRequest {
     pub fresh: bool,
     /// The files are no longer needed; a hint for eviction.
     pub evict: bool,
-    /// The port at which to notify the client when the request is finished.
-    pub notify_port: Option<u16>,
+    /// The messages that the client wants about the files.
+    pub notify: Option<PrepareNotice>,
     /// Priority from 0 to 3.
     pub priority: u8,
+}
+
+/// The messages to the host of a client about the files of its prepare request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PrepareNotice {
+    /// The port.
+    pub port: u16,
+    /// By TCP instead of UDP.
+    pub by_tcp: bool,
+    /// Files that fail are reported too.
+    pub on_failure: bool,
 }
 
 /// An operation on user attributes. Names do not include a prefix of the storage.

@@ -72,7 +72,7 @@ pub static EXPORT_OPTIONS: &[OptionEntry] = &[
         a.check = true
     }),
     option(&["nocheck"], "mass storage is not queried (default)", |a| a.check = false),
-    later(&["dread"], "mass storage is queried for listings", |a| a.remote_directories = true),
+    option(&["dread"], "listings also have the names in mass storage", |a| a.remote_directories = true),
     option(&["nodread"], "mass storage is not queried (default)", |a| a.remote_directories = false),
     later(&["rcreate"], "files are created in mass storage first", |a| a.remote_create = true),
     option(&["norcreate"], "files are not created in mass storage (default)", |a| a.remote_create = false),

@@ -159,7 +159,7 @@ pub(super) const SECTION: Section = Section {
         .help(
             "Program that stages missing files from mass storage, in place of `frm.xfr.copycmd in`. It is run for each file as \
                `command arguments REMOTE LOCAL`, and ends with status 0 when the file is complete at LOCAL, a temporary name, and \
-               with 2 if there is no such file. Programs that read requests (`|`), `async` and `creates` are not in force, except \
+               with 2 if there is no such file. Programs that read requests (`|`), `async` and `creates` are refused, except \
                that `|` with one of XRootD's agents (`frm_...`) stands for the queue of this server.",
         )
         .executes(|effective| effective.residency.stage_program.is_some())
@@ -188,7 +188,9 @@ pub(super) const SECTION: Section = Section {
                    stat of a missing file of an export with `stage`, and for each file that is staged, migrated or purged. With `|` it \
                    reads `statx name` in a line instead, and answers with the same lines until the end of its input. One process \
                    answers many stats of clients; each file that is staged, migrated or purged has a process of its own. At most 8 \
-                   processes of the server run at once, and 8 of each daemon. Other requests to it are not in force yet.",
+                   processes of the server run at once, and 8 of each daemon. It also gets `rm name`, `mv name name` \
+                   and `dlist name`, each in a process of its own, if clients change or list names of \
+                   exports with `stage` or `mig`.",
             )
             .executes(|effective| effective.residency.catalog.is_some())
             .example("/usr/bin/mss"),

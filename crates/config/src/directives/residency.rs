@@ -12,6 +12,7 @@ use super::standing::UsageFrequency;
 use super::transfer_monitor;
 use crate::effective::{COPY_SLOTS_MAX, CopyProgram, CopySlots, STAGE_PLACES_MAX, StageProgram};
 use crate::language::DirectiveToken;
+use crate::report::ProblemKind;
 use crate::values::{self, between};
 
 /// Maximum time limit of a copy program, and maximum time of refusals, in seconds.
@@ -270,39 +271,47 @@ pub(super) fn catalog(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> R
     Ok(())
 }
 
-/// Reads `oss.stagecmd`. A program that only reads requests (`|`) reports no result for a file, so this form is not in
-/// force. XRootD's agents in that place put requests into a queue, and this server has its own.
+/// What `oss.stagecmd` refuses, and why.
+const STAGED_BY_FILE: &str = "allowed: a program that is run for each file, 'oss.stagecmd PROGRAM ARGUMENTS' or \
+    'frm.xfr.copycmd in PROGRAM $SRC $DST'";
+
+/// Reads `oss.stagecmd`. A program that reads requests (`|`, also with `async`) writes files under their names, so that a
+/// part of one could be taken for a whole file: it is refused. XRootD's agents in that place put requests into a queue,
+/// and this server has its own.
 pub(super) fn stage_command(
     arguments: &mut Arguments<'_>,
     draft: &mut Draft<'_>,
 ) -> Result<(), DirectiveFault> {
-    let mut is_queued = false;
+    // Each one replaces an earlier one.
+    draft.effective.residency.stage_program.set(None, arguments.origin());
+    let refused = |token: &DirectiveToken, why: &str| {
+        let what = format!("stagecmd: '{}' is not possible: {why}", token.text);
+        Err(DirectiveFault::at(token, what, STAGED_BY_FILE).of(ProblemKind::Unsupported))
+    };
+    let mut special = None;
     let mut token = arguments.need("stagecmd command")?;
     loop {
         match token.text.as_str() {
             "sync" => {}
-            "async" => is_queued = true,
-            "creates" => option_not_yet(arguments, token, draft),
+            "async" => special = special.or(Some((token, "clients wait for the end of the program"))),
+            "creates" => special = Some((token, "programs do not make the files that clients create")),
             _ => break,
         }
         token = arguments.need("stagecmd command")?;
     }
     let Some(path) = token.text.strip_prefix('|') else {
-        if is_queued {
-            option_not_yet(arguments, token, draft);
-            while arguments.next().is_some() {}
-            return Ok(());
+        if let Some((token, why)) = special {
+            return refused(token, why);
         }
         let program = program(token, arguments, "stagecmd")?;
         draft.effective.residency.stage_program.set(Some(program), arguments.origin());
         return Ok(());
     };
     let path = if path.is_empty() { arguments.need("stagecmd command")?.text.as_str() } else { path };
-    if path.rsplit('/').next().is_some_and(|name| name.starts_with("frm_")) {
-        part_without_effect(arguments, token, "this server queues the requests itself", draft);
-    } else {
-        option_not_yet(arguments, token, draft);
+    if !path.rsplit('/').next().is_some_and(|name| name.starts_with("frm_")) {
+        return refused(token, "a program that reads requests would give files their names itself");
     }
+    part_without_effect(arguments, token, "this server queues the requests itself", draft);
     while arguments.next().is_some() {}
     Ok(())
 }
