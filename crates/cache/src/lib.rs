@@ -1,4 +1,4 @@
-//! The disk cache of remote files (decision 050).
+//! The caches of remote files: on disk (decision 050), and in memory.
 //!
 //! | file | contents |
 //! |---|---|
@@ -8,6 +8,7 @@
 //! | `disk_cache` | [`DiskCache`]: the cache of a server |
 //! | `eviction` | [`EvictionPolicy`]: the order in which a full cache removes its units |
 //! | `fill` | [`FileFill`]: reads of a file of which parts are cached |
+//! | `memory_cache` | [`MemoryCache`]: the memory cache of a server |
 //! | `store` | [`BlockStore`]: one cached file on disk |
 //! | `simulation` | [`SimulatedCache`]: hit rates for recorded requests |
 
@@ -17,6 +18,7 @@ mod cinfo;
 mod disk_cache;
 mod eviction;
 mod fill;
+mod memory_cache;
 mod simulation;
 mod store;
 
@@ -30,6 +32,9 @@ pub use disk_cache::{
 };
 pub use eviction::{EvictionPolicy, LruPolicy, S3FifoPolicy};
 pub use fill::{FetchId, FileFill, FillAction, ReadId, ReadPattern, ReaderId};
+pub use memory_cache::{
+    MemoryCache, MemoryCacheChange, MemoryCacheReader, MemoryCacheSettings, MemoryCacheStatus,
+};
 pub use simulation::{
     SampleTrace, SampleTraceKind, SimulatedCache, SimulatedCounts, SimulatedPolicy, TraceError, TraceReader,
     TraceRequest, TraceSize,

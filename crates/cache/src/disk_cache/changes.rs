@@ -22,7 +22,7 @@ const COUNTERS: usize = 4096;
 pub struct OpenTicket(u64);
 
 /// The changes in progress.
-pub(super) struct ChangeTable {
+pub(crate) struct ChangeTable {
     hasher: RandomState,
     state: Mutex<ChangeState>,
     /// The number of changes of contents in progress.
@@ -43,7 +43,7 @@ struct ActiveChanges {
 }
 
 impl ChangeTable {
-    pub(super) fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         let state = ChangeState { active: HashMap::new(), counters: vec![0; COUNTERS] };
         let (hasher, state) = (RandomState::new(), Mutex::new(state));
         Arc::new(Self { hasher, state, contents: AtomicUsize::new(0) })
@@ -58,7 +58,7 @@ impl ChangeTable {
     }
 
     /// Returns the ticket of a file; `None` while it is being changed.
-    pub(super) fn ticket(&self, key: &CacheKey) -> Option<OpenTicket> {
+    pub(crate) fn ticket(&self, key: &CacheKey) -> Option<OpenTicket> {
         let state = self.state();
         let mut sum = 0_u64;
         for path in std::iter::successors(Some(key.data().clone()), LogicalPath::parent) {
@@ -71,13 +71,13 @@ impl ChangeTable {
     }
 
     /// Reports whether the content of a file is being changed.
-    pub(super) fn is_content_changing(&self, key: &CacheKey) -> bool {
+    pub(crate) fn is_content_changing(&self, key: &CacheKey) -> bool {
         self.contents.load(Ordering::SeqCst) > 0
             && self.state().active.get(key.data()).is_some_and(|active| active.of_content > 0)
     }
 
     /// Begins a change of the content of a file, or of a file or directory of this name.
-    pub(super) fn begin(self: &Arc<Self>, path: &LogicalPath, is_content: bool) -> ChangeGuard {
+    pub(crate) fn begin(self: &Arc<Self>, path: &LogicalPath, is_content: bool) -> ChangeGuard {
         let path = path.without_slash();
         let mut state = self.state();
         let active = state.active.entry(path.clone()).or_default();
@@ -93,15 +93,25 @@ impl ChangeTable {
 
 /// A change in progress, until it is dropped.
 #[must_use]
-pub(super) struct ChangeGuard {
+pub(crate) struct ChangeGuard {
     table: Arc<ChangeTable>,
     path: LogicalPath,
     is_content: bool,
 }
 
 impl ChangeGuard {
+    /// Returns the file or directory.
+    pub(crate) fn path(&self) -> &LogicalPath {
+        &self.path
+    }
+
+    /// Reports whether only the content of a file is changed.
+    pub(crate) fn is_content(&self) -> bool {
+        self.is_content
+    }
+
     /// Records that the change was made, so earlier tickets are no longer valid.
-    pub(super) fn record(&self) {
+    pub(crate) fn record(&self) {
         let counter = self.table.counter(&self.path);
         if let Some(counter) = self.table.state().counters.get_mut(counter) {
             *counter += 1;

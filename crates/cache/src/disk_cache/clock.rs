@@ -41,6 +41,11 @@ impl CacheClock {
         Self::new(move || seconds(time_of_day()), move || seconds(start.elapsed().as_secs()))
     }
 
+    /// Returns the seconds since the epoch.
+    pub(crate) fn seconds(&self) -> i64 {
+        (self.time_of_day)()
+    }
+
     pub(super) fn now(&self) -> CacheTime {
         CacheTime { time_of_day: (self.time_of_day)(), uptime: (self.uptime)() }
     }

@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A counter of all threads.
 #[derive(Default)]
-pub(super) struct CacheCounter(AtomicU64);
+pub(crate) struct CacheCounter(AtomicU64);
 
 impl CacheCounter {
-    pub(super) fn add(&self, count: u64) {
+    pub(crate) fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    pub(super) fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -47,11 +47,13 @@ mod table;
 mod work;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use changes::{CacheChange, OpenTicket};
+pub(crate) use changes::{ChangeGuard, ChangeTable};
 pub use client_commands::FileEviction;
 pub use clock::CacheClock;
+pub(crate) use counters::CacheCounter;
 pub use counters::DiskCacheStatus;
 pub use origin::{CacheOrigin, CacheReadError};
 pub use pins::{CachePinFailure, CachePinStatus};
@@ -66,7 +68,6 @@ use aged_removal::AgedRemoval;
 use base::{LogicalPath, Owner};
 use cache_index::CacheIndex;
 use cached_file::CachedFile;
-use changes::ChangeTable;
 use fetch_memory::FetchMemory;
 use index_recorder::IndexRecorder;
 use shared::CacheShared;

@@ -10,7 +10,7 @@ mod pins;
 mod recorded;
 mod restart_times;
 mod room;
-mod world;
+pub(crate) mod world;
 
 use super::{CacheReadError, DiskCache};
 use crate::{CacheKey, DiskCacheSettings};

@@ -15,9 +15,9 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-pub(super) const BLOCK: u64 = 1000;
+pub(crate) const BLOCK: u64 = 1000;
 
-pub(super) fn settings() -> DiskCacheSettings {
+pub(crate) fn settings() -> DiskCacheSettings {
     DiskCacheSettings {
         block_bytes: BLOCK,
         memory_bytes: 1 << 20,
@@ -39,8 +39,8 @@ type OriginFiles = HashMap<String, (OriginVersion, Bytes)>;
 
 /// A disk, a clock and the files of an origin.
 #[derive(Clone)]
-pub(super) struct World {
-    pub(super) disk: MemoryDisk,
+pub(crate) struct World {
+    pub(crate) disk: MemoryDisk,
     clock: Arc<AtomicI64>,
     uptime: Arc<AtomicI64>,
     files: Arc<Mutex<OriginFiles>>,
@@ -52,7 +52,7 @@ pub(super) struct World {
 }
 
 /// A file that a reader has open.
-pub(super) struct TestOrigin {
+pub(crate) struct TestOrigin {
     world: World,
     name: String,
     opened: OriginVersion,
@@ -63,22 +63,27 @@ pub(super) struct TestOrigin {
 }
 
 impl TestOrigin {
-    pub(super) fn opened(&self) -> OriginVersion {
+    pub(crate) fn opened(&self) -> OriginVersion {
         self.opened
     }
 
+    /// Returns the content of the version that the reader has opened.
+    pub(crate) fn content(&self) -> Bytes {
+        self.content.clone()
+    }
+
     /// Lets requests wait until the gate has permits. They fail when it is closed.
-    pub(super) fn wait_at(&mut self, gate: Arc<Semaphore>) {
+    pub(crate) fn wait_at(&mut self, gate: Arc<Semaphore>) {
         self.gate = Some(gate);
     }
 
     /// Lets the task of each request panic.
-    pub(super) fn set_panics(&mut self) {
+    pub(crate) fn set_panics(&mut self) {
         self.panics = true;
     }
 
     /// Makes it a copy at another server.
-    pub(super) fn set_moved(&mut self) {
+    pub(crate) fn set_moved(&mut self) {
         self.has_moved = true;
     }
 
@@ -120,11 +125,11 @@ impl CacheOrigin for TestOrigin {
     }
 }
 
-pub(super) type TestReader = CacheReader<TestOrigin>;
-pub(super) type TestCache = Arc<DiskCache<TestOrigin>>;
+pub(crate) type TestReader = CacheReader<TestOrigin>;
+pub(crate) type TestCache = Arc<DiskCache<TestOrigin>>;
 
 impl World {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let disk = MemoryDisk::default();
         // Tests count calls, and let the next ones fail.
         disk.set_index_quiet(true);
@@ -141,7 +146,7 @@ impl World {
     }
 
     /// Returns the world after the end of the process, or after a power cut.
-    pub(super) fn restarted(&self, power_cut: Option<u64>) -> Self {
+    pub(crate) fn restarted(&self, power_cut: Option<u64>) -> Self {
         let disk = match power_cut {
             Some(seed) => self.disk.after_power_cut(seed),
             None => self.disk.after_kill(),
@@ -149,23 +154,26 @@ impl World {
         Self { disk, fetched: Arc::default(), ..self.clone() }
     }
 
-    pub(super) fn start(&self, settings: DiskCacheSettings) -> TestCache {
+    pub(crate) fn start(&self, settings: DiskCacheSettings) -> TestCache {
         self.try_start(settings).unwrap()
     }
 
-    pub(super) fn try_start(&self, settings: DiskCacheSettings) -> Result<TestCache, CacheStartError> {
-        let (clock, uptime) = (self.clock.clone(), self.uptime.clone());
-        let clock =
-            CacheClock::new(move || clock.load(Ordering::Acquire), move || uptime.load(Ordering::Acquire));
-        DiskCache::start(Arc::new(self.disk.clone()), &settings, (Handle::current(), clock))
+    pub(crate) fn try_start(&self, settings: DiskCacheSettings) -> Result<TestCache, CacheStartError> {
+        DiskCache::start(Arc::new(self.disk.clone()), &settings, (Handle::current(), self.cache_clock()))
     }
 
-    pub(super) fn draw(&self, end: u64) -> u64 {
+    /// Returns the clock of a cache.
+    pub(crate) fn cache_clock(&self) -> CacheClock {
+        let (clock, uptime) = (self.clock.clone(), self.uptime.clone());
+        CacheClock::new(move || clock.load(Ordering::Acquire), move || uptime.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn draw(&self, end: u64) -> u64 {
         self.rng.lock().unwrap().draw() % end.max(1)
     }
 
     /// Replaces a file of the origin. It is modified now, and was created long ago.
-    pub(super) fn put(&self, name: &str, size: u64) {
+    pub(crate) fn put(&self, name: &str, size: u64) {
         let mut files = self.files.lock().unwrap();
         let now = self.clock.load(Ordering::Acquire);
         let modified = if files.contains_key(name) { now } else { now - 100_000 };
@@ -176,38 +184,38 @@ impl World {
     }
 
     /// Lets so much time pass that the last changes are recognisable.
-    pub(super) fn pass_time(&self) {
+    pub(crate) fn pass_time(&self) {
         self.pass(VERSION_AGE_MIN + 1);
     }
 
     /// Lets this number of seconds pass.
-    pub(super) fn pass(&self, seconds: i64) {
+    pub(crate) fn pass(&self, seconds: i64) {
         self.uptime.fetch_add(seconds, Ordering::AcqRel);
         self.clock.fetch_add(seconds, Ordering::AcqRel);
     }
 
     /// Sets the clock back by this number of seconds.
-    pub(super) fn set_clock_back(&self, seconds: i64) {
+    pub(crate) fn set_clock_back(&self, seconds: i64) {
         self.clock.fetch_sub(seconds, Ordering::AcqRel);
     }
 
-    pub(super) fn fail_one_of(&self, number: u64) {
+    pub(crate) fn fail_one_of(&self, number: u64) {
         self.failing.store(number, Ordering::Release);
     }
 
-    pub(super) fn fetched(&self) -> u64 {
+    pub(crate) fn fetched(&self) -> u64 {
         self.fetched.load(Ordering::Acquire)
     }
 
-    pub(super) fn waiting(&self) -> u64 {
+    pub(crate) fn waiting(&self) -> u64 {
         self.waiting.load(Ordering::Acquire)
     }
 
-    pub(super) fn origin(&self, name: &str) -> Arc<TestOrigin> {
+    pub(crate) fn origin(&self, name: &str) -> Arc<TestOrigin> {
         Arc::new(self.new_origin(name))
     }
 
-    fn new_origin(&self, name: &str) -> TestOrigin {
+    pub(crate) fn new_origin(&self, name: &str) -> TestOrigin {
         let (opened, content) = self.files.lock().unwrap()[name].clone();
         TestOrigin {
             world: self.clone(),
@@ -221,11 +229,11 @@ impl World {
     }
 
     /// Opens a file as a client does.
-    pub(super) async fn open(&self, cache: &TestCache, name: &str) -> Option<(TestReader, Bytes)> {
+    pub(crate) async fn open(&self, cache: &TestCache, name: &str) -> Option<(TestReader, Bytes)> {
         self.open_with(cache, name, |_| {}).await
     }
 
-    pub(super) async fn open_with(
+    pub(crate) async fn open_with(
         &self,
         cache: &TestCache,
         name: &str,
@@ -241,7 +249,7 @@ impl World {
     }
 
     /// Reads and compares with the version that the reader has opened.
-    pub(super) async fn check_read(
+    pub(crate) async fn check_read(
         &self,
         (reader, content): &(TestReader, Bytes),
         offset: u64,
@@ -256,7 +264,7 @@ impl World {
     }
 
     /// Waits for a condition.
-    pub(super) async fn until(&self, mut holds: impl FnMut() -> bool) {
+    pub(crate) async fn until(&self, mut holds: impl FnMut() -> bool) {
         let wait = async {
             while !holds() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -266,22 +274,22 @@ impl World {
     }
 
     /// Waits until no file is open.
-    pub(super) async fn settle(&self, cache: &TestCache) {
+    pub(crate) async fn settle(&self, cache: &TestCache) {
         self.settle_to(cache, 0).await;
     }
 
     /// Waits until this number of files is open.
-    pub(super) async fn settle_to(&self, cache: &TestCache, open: usize) {
+    pub(crate) async fn settle_to(&self, cache: &TestCache, open: usize) {
         self.until(|| cache.open_files() == open && cache.memory() == 0).await;
     }
 
     /// Waits until all that was fetched is written.
-    pub(super) async fn settle_stores(&self, cache: &TestCache) {
+    pub(crate) async fn settle_stores(&self, cache: &TestCache) {
         self.until(|| cache.memory() == 0).await;
     }
 
     /// Compares the known usage with the disk. A round of removals in the background may be in progress.
-    pub(super) fn check_usage(&self, cache: &TestCache) {
+    pub(crate) fn check_usage(&self, cache: &TestCache) {
         let end = std::time::Instant::now() + Duration::from_secs(60);
         while cache.bytes() != self.bytes_on_disk() {
             assert!(std::time::Instant::now() < end, "{} != {}", cache.bytes(), self.bytes_on_disk());
@@ -289,7 +297,7 @@ impl World {
         }
     }
 
-    pub(super) fn bytes_on_disk(&self) -> u64 {
+    pub(crate) fn bytes_on_disk(&self) -> u64 {
         let context = crate::store::StoreContext::new(Arc::new(self.disk.clone()), BLOCK);
         let keys = self.disk.names().into_iter().filter_map(|name| CacheKey::of_state(&name));
         let sizes = keys.filter_map(|key| match context.load(&key) {
