@@ -7,9 +7,9 @@
 use base::{LogicalPath, stable_hash};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, StatxFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -280,6 +280,18 @@ impl PlainFile {
         Ok(done)
     }
 
+    /// Reads what is in memory, without waiting. Returns whether all of `into` was read. Some file systems cannot.
+    #[must_use]
+    pub fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
+        let length = into.len();
+        // The kernel would take -1 as the position of the descriptor.
+        if i64::try_from(offset).is_err() {
+            return false;
+        }
+        let read = preadv2(&self.0, &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT);
+        read.is_ok_and(|count| count == length)
+    }
+
     /// Writes all bytes.
     ///
     /// # Errors
@@ -440,6 +452,18 @@ mod tests {
         assert_ne!(before, identity(&other).unwrap());
         std::fs::write(one.path().join("another"), b"").unwrap();
         assert_eq!(before, identity(&one).unwrap());
+    }
+
+    #[test]
+    fn a_read_without_waiting_has_all_bytes_or_none_count() {
+        let root = TestDirectory::new("plain-now");
+        let file = PlainTree::open(root.path()).unwrap().create_file(&path("/f")).unwrap();
+        file.write_at(0, &[7; 5000]).unwrap();
+        let mut bytes = [9; 20];
+        // File systems that cannot tell always refuse.
+        assert!(!file.read_now(100, &mut bytes) || bytes == [7; 20]);
+        assert!(!file.read_now(4990, &mut bytes), "bytes behind the end");
+        assert!(!file.read_now(u64::MAX, &mut bytes));
     }
 
     #[test]

@@ -246,6 +246,31 @@ impl<O: CacheOrigin> CachedFile<O> {
         (read, receiver)
     }
 
+    /// Counts a read of stored bytes that waits for nothing. Returns `false` if blocks ahead of the reader are not there,
+    /// so the read has to be one that fetches them.
+    pub(super) fn note_read_now(&self, reader: ReaderId, bytes: &Range<u64>) -> bool {
+        let limit = if self.may_store() { self.shared.prefetch_bytes } else { 0 };
+        let mut state = self.state();
+        let Some(mut pattern) = state.readers.get(&reader).map(|reader| reader.pattern.clone()) else {
+            return false;
+        };
+        let next = pattern.next(bytes);
+        let end = next.end.min(next.start.saturating_add(limit)).min(self.version().size);
+        let block = self.store.block_bytes();
+        let mut ahead = next.start / block..end.div_ceil(block);
+        if next.start < end && !ahead.all(|block| state.fill.stored().contains(block)) {
+            return false;
+        }
+        if let Some(reader) = state.readers.get_mut(&reader) {
+            reader.pattern = pattern;
+        }
+        let length = bytes.end - bytes.start;
+        state.access.bytes_hit = added(state.access.bytes_hit, length);
+        self.shared.counters.bytes_hit.add(length);
+        self.shared.counters.bytes_delivered.add(length);
+        true
+    }
+
     /// Reports whether a read waits for the disk.
     pub(super) fn waits_for_disk(&self, read: ReadId) -> bool {
         self.state().fill.waits_for_disk(read)

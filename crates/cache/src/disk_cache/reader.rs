@@ -108,8 +108,31 @@ impl<O: CacheOrigin> CacheReader<O> {
     /// # Errors
     /// [`CacheReadError`].
     pub async fn check(&self) -> Result<(), CacheReadError<O::Failure>> {
-        let is_suspect = self.file.is_suspect() || self.cache.changes.is_content_changing(&self.file.key);
-        if is_suspect { self.file.check_version(&*self.origin).await } else { Ok(()) }
+        if self.is_settled() { Ok(()) } else { self.file.check_version(&*self.origin).await }
+    }
+
+    /// Reports whether reads may take stored bytes without a comparison of the version.
+    fn is_settled(&self) -> bool {
+        !self.file.is_suspect() && !self.cache.changes.is_content_changing(&self.file.key)
+    }
+
+    /// Returns the bytes of the file that a read of this length gets.
+    fn range(&self, offset: u64, length: usize) -> Range<u64> {
+        let end = offset.saturating_add(length as u64).min(self.file.version().size);
+        offset.min(end)..end
+    }
+
+    /// Reads stored bytes that are in memory, without waiting, and verifies their blocks. Returns their number, or `None` if that is not possible;
+    /// `into` may be written partly then. Fewer mean the end of the file.
+    pub fn read_now(&self, offset: u64, into: &mut [u8]) -> Option<usize> {
+        let bytes = self.range(offset, into.len());
+        let place = into.get_mut(..usize::try_from(bytes.end - bytes.start).ok()?)?;
+        let length = place.len();
+        let is_read = length > 0
+            && self.is_settled()
+            && self.file.store.read_now(offset, place)
+            && self.file.note_read_now(self.id, &bytes);
+        is_read.then_some(length)
     }
 
     /// Counts a block as if it had been written.
@@ -120,8 +143,7 @@ impl<O: CacheOrigin> CacheReader<O> {
 
     /// Begins to read. Several reads can be in progress at once.
     pub fn begin(&self, offset: u64, length: usize) -> CacheRead<'_, O> {
-        let end = offset.saturating_add(length as u64).min(self.file.version().size);
-        let bytes = offset.min(end)..end;
+        let bytes = self.range(offset, length);
         let pending = (!bytes.is_empty()).then(|| self.file.begin_read(self.id, bytes.clone()));
         CacheRead { file: &self.file, pending, bytes, origin: &self.origin, began: Instant::now() }
     }

@@ -11,12 +11,16 @@ use crate::{BlockMap, CacheAccess, CacheChecks};
 use digest::{Algorithm, RunningChecksum, crc32c};
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use thiserror::Error;
 
 /// Maximum number of bytes that are read at once.
 const PIECE_BYTES: u64 = 256 * 1024;
+/// Maximum number of bytes that are read at once without waiting. They stay in the processor's cache for their checksum.
+const NOW_PIECE_BYTES: u64 = 32 * 1024;
+/// Maximum number of bytes of blocks that a read without waiting reads and compares.
+const NOW_BYTES_MAX: u64 = 256 * 1024;
 /// Time in seconds after which a state file is replaced only for the record of accesses.
 const ACCESS_INTERVAL: i64 = 60;
 
@@ -29,6 +33,23 @@ pub enum StoreError {
     /// An error of the disk.
     #[error(transparent)]
     Disk(#[from] io::Error),
+}
+
+/// How the data file is read.
+#[derive(Clone, Copy)]
+enum BlockRead {
+    Waiting,
+    /// Only what is in memory.
+    Now,
+}
+
+impl BlockRead {
+    const fn piece_bytes(self) -> u64 {
+        match self {
+            Self::Waiting => PIECE_BYTES,
+            Self::Now => NOW_PIECE_BYTES,
+        }
+    }
 }
 
 /// The blocks of a read whose content is wrong, in order.
@@ -218,6 +239,41 @@ impl BlockStore {
     /// meaning. These blocks are no longer stored.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> DamagedBlocks {
         let mut damaged = DamagedBlocks::new();
+        self.read_blocks(BlockRead::Waiting, offset, into, |block| {
+            self.drop_block(block);
+            damaged.push(block);
+            ControlFlow::Continue(())
+        });
+        damaged
+    }
+
+    /// Reads stored bytes that are in memory, without waiting for the disk, and compares their blocks with their
+    /// checksums. Returns whether all of `into` was read; otherwise it may be written partly.
+    pub(crate) fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
+        let end = offset.saturating_add(into.len() as u64);
+        if into.is_empty() || end > self.version.size {
+            return false;
+        }
+        let (first, last) = (offset / self.block_bytes, (end - 1) / self.block_bytes);
+        if self.bytes_of(last).end - self.bytes_of(first).start > NOW_BYTES_MAX {
+            return false;
+        }
+        let mut is_good = true;
+        self.read_blocks(BlockRead::Now, offset, into, |_| {
+            is_good = false;
+            ControlFlow::Break(())
+        });
+        is_good
+    }
+
+    /// Reads bytes of stored blocks, and passes the blocks that could not be read, or are damaged, to `wrong`.
+    fn read_blocks(
+        &self,
+        how: BlockRead,
+        offset: u64,
+        into: &mut [u8],
+        mut wrong: impl FnMut(u64) -> ControlFlow<()>,
+    ) {
         let mut piece = Vec::new();
         let (mut at, end) = (offset, offset.saturating_add(into.len() as u64));
         while at < end {
@@ -228,23 +284,30 @@ impl BlockStore {
                 break;
             }
             let place = (at - offset) as usize..(until - offset) as usize;
-            let is_good = into
-                .get_mut(place)
-                .is_some_and(|part| self.read_block(block, &bytes, (at, part), &mut piece).unwrap_or(false));
-            if !is_good {
-                self.drop_block(block);
-                damaged.push(block);
+            let is_good = into.get_mut(place).is_some_and(|part| {
+                self.read_block(how, (block, &bytes), (at, part), &mut piece).unwrap_or(false)
+            });
+            if !is_good && wrong(block).is_break() {
+                break;
             }
             at = until;
         }
-        damaged
+    }
+
+    /// Reads a piece of the data file. Returns whether all of it was read.
+    fn read_piece(&self, how: BlockRead, offset: u64, into: &mut [u8]) -> io::Result<bool> {
+        let data = self.data()?;
+        Ok(match how {
+            BlockRead::Waiting => data.read_at(offset, into)? == into.len(),
+            BlockRead::Now => data.read_now(offset, into),
+        })
     }
 
     /// Reads a part of a block and compares all of the block with its checksum.
     fn read_block(
         &self,
-        block: u64,
-        bytes: &Range<u64>,
+        how: BlockRead,
+        (block, bytes): (u64, &Range<u64>),
         (at, part): (u64, &mut [u8]),
         piece: &mut Vec<u8>,
     ) -> io::Result<bool> {
@@ -253,15 +316,14 @@ impl BlockStore {
             return Ok(false);
         };
         if bytes.start == at && bytes.end - bytes.start == part.len() as u64 {
-            let is_whole = self.data()?.read_at(at, part)? == part.len();
-            return Ok(is_whole && self.has_checksum(block, expected, crc32c(part)));
+            return Ok(self.read_piece(how, at, part)? && self.has_checksum(block, expected, crc32c(part)));
         }
         let mut running = RunningChecksum::new(Algorithm::Crc32c);
         let mut from = bytes.start;
         while from < bytes.end {
-            let length = (bytes.end - from).min(PIECE_BYTES) as usize;
+            let length = (bytes.end - from).min(how.piece_bytes()) as usize;
             piece.resize(length, 0);
-            if self.data()?.read_at(from, piece)? != length {
+            if !self.read_piece(how, from, piece)? {
                 return Ok(false);
             }
             running.update(piece);

@@ -41,6 +41,8 @@ pub trait CacheDisk: Send + Sync {
 pub trait CacheDiskFile: Send + Sync {
     /// Reads. Fewer bytes than requested mean the end of the file.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
+    /// Reads what is in memory, without waiting. Returns whether all of `into` was read.
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> bool;
     /// Writes all bytes.
     fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()>;
     /// Waits until data and size are durable.
@@ -112,6 +114,10 @@ impl CacheDisk for PlainTree {
 impl CacheDiskFile for PlainFile {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         Self::read_at(self, offset, into)
+    }
+
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
+        Self::read_now(self, offset, into)
     }
 
     fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {

@@ -449,6 +449,10 @@ impl CacheDiskFile for MemoryFile {
         Ok(count)
     }
 
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
+        self.read_at(offset, into).is_ok_and(|count| count == into.len())
+    }
+
     fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {
         let mut state = self.call("write")?;
         let room = state.room.unwrap_or(u64::MAX).min(from.len() as u64) as usize;

@@ -45,6 +45,7 @@ async fn client(world: World, cache: TestCache, seed: u64) {
             _ if !open.is_empty() => {
                 let reader = &open[rng.draw() as usize % open.len()];
                 let (offset, length) = (rng.draw() % (21 * BLOCK), rng.draw() % (5 * BLOCK));
+                world.check_read_now(reader, offset, length);
                 // It fails if the origin fails or changes.
                 world.check_read(reader, offset, length).await.ok();
             }

@@ -7,6 +7,7 @@ mod client_commands;
 mod histories;
 mod mistaken;
 mod pins;
+mod read_now;
 mod recorded;
 mod restart_times;
 mod room;

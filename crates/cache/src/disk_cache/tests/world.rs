@@ -263,6 +263,21 @@ impl World {
         Ok(())
     }
 
+    /// Reads without waiting, if that is possible, and compares as [`World::check_read`] does. Returns whether it was.
+    pub(crate) fn check_read_now(
+        &self,
+        (reader, content): &(TestReader, Bytes),
+        offset: u64,
+        length: u64,
+    ) -> bool {
+        let mut into = vec![0x55; length as usize];
+        let Some(count) = reader.read_now(offset, &mut into) else { return false };
+        let begin = (offset as usize).min(content.len());
+        let expected = &content[begin..(begin + length as usize).min(content.len())];
+        assert!(into[..count] == *expected, "{length} bytes at {offset}, now");
+        true
+    }
+
     /// Waits for a condition.
     pub(crate) async fn until(&self, mut holds: impl FnMut() -> bool) {
         let wait = async {

@@ -1,0 +1,109 @@
+//! Reads that wait for nothing.
+
+use super::world::{BLOCK, World, settings};
+use super::{key, path};
+use crate::DiskCacheSettings;
+use rustix::io::Errno;
+
+#[tokio::test]
+async fn stored_blocks_are_read_without_waiting() {
+    let world = World::new();
+    world.put("/d/f", 10 * BLOCK + 17);
+    let cache = world.start(settings());
+    let reader = world.open(&cache, "/d/f").await.unwrap();
+    assert!(!world.check_read_now(&reader, 0, 10), "it is not there");
+    world.check_read(&reader, BLOCK, 9 * BLOCK + 17).await.unwrap();
+    world.settle_stores(&cache).await;
+    let before = cache.status();
+    for (offset, length) in [(BLOCK, 10), (2 * BLOCK - 5, 10), (9 * BLOCK, 5 * BLOCK), (10 * BLOCK + 16, 2)] {
+        assert!(world.check_read_now(&reader, offset, length), "{length} bytes at {offset}");
+    }
+    assert!(!world.check_read_now(&reader, BLOCK - 1, 2), "the first block is not there");
+    assert!(!world.check_read_now(&reader, 10 * BLOCK + 17, 5), "the end of the file");
+    let after = cache.status();
+    let bytes = 10 + 10 + BLOCK + 17 + 1;
+    assert_eq!(after.bytes_hit - before.bytes_hit, bytes);
+    assert_eq!(after.bytes_delivered - before.bytes_delivered, bytes);
+}
+
+#[tokio::test]
+async fn damaged_bytes_are_never_read_without_waiting() {
+    let world = World::new();
+    world.put("/d/f", 4 * BLOCK);
+    let cache = world.start(settings());
+    let reader = world.open(&cache, "/d/f").await.unwrap();
+    world.check_read(&reader, 0, 4 * BLOCK).await.unwrap();
+    world.settle_stores(&cache).await;
+    let whole = |reader: &_| world.check_read_now(reader, 0, 4 * BLOCK);
+    assert!(whole(&reader));
+    // A moment after it was written and read, with the damage outside the bytes of the read and within them.
+    world.disk.flip(&path("/d/f"), 2 * BLOCK as usize + 500);
+    for (offset, length) in [(2 * BLOCK, 10), (2 * BLOCK + 500, 1), (2 * BLOCK, BLOCK), (2 * BLOCK - 1, 2)] {
+        assert!(!world.check_read_now(&reader, offset, length), "{length} bytes at {offset}");
+    }
+    assert!(!whole(&reader) && world.check_read_now(&reader, BLOCK, BLOCK));
+    let fetched = world.fetched();
+    world.check_read(&reader, 2 * BLOCK, 10).await.unwrap();
+    assert_eq!(world.fetched(), fetched + BLOCK);
+    world.settle_stores(&cache).await;
+    assert!(whole(&reader), "it was fetched again");
+    drop(reader);
+    world.settle(&cache).await;
+    let reader = world.open(&cache, "/d/f").await.unwrap();
+    assert!(whole(&reader), "after another open");
+    world.disk.fail("read", Errno::IO);
+    assert!(!whole(&reader), "the disk fails");
+    world.disk.clear_faults();
+    assert!(whole(&reader));
+}
+
+#[tokio::test]
+async fn reads_of_very_many_bytes_of_blocks_wait() {
+    let world = World::new();
+    world.put("/d/f", 400 * BLOCK);
+    let cache = world.start(settings());
+    let reader = world.open(&cache, "/d/f").await.unwrap();
+    world.check_read(&reader, 0, 400 * BLOCK).await.unwrap();
+    world.settle_stores(&cache).await;
+    assert!(world.check_read_now(&reader, BLOCK, 256 * BLOCK));
+    assert!(!world.check_read_now(&reader, BLOCK, 300 * BLOCK));
+}
+
+#[tokio::test]
+async fn nothing_is_read_without_waiting_during_and_after_an_own_change() {
+    let world = World::new();
+    world.put("/d/f", 4 * BLOCK);
+    let cache = world.start(settings());
+    let reader = world.open(&cache, "/d/f").await.unwrap();
+    world.check_read(&reader, 0, 4 * BLOCK).await.unwrap();
+    world.settle_stores(&cache).await;
+    assert!(world.check_read_now(&reader, 0, 10));
+    let mut change = cache.change_content(&path("/d/f"));
+    assert!(!world.check_read_now(&reader, 0, 10));
+    change.made().await;
+    drop(change);
+    world.until(|| cache.ticket(&key("/d/f")).is_some()).await;
+    assert!(!world.check_read_now(&reader, 0, 10));
+}
+
+#[tokio::test]
+async fn a_reader_whose_next_blocks_are_missing_fetches_them() {
+    let world = World::new();
+    world.put("/d/f", 40 * BLOCK);
+    let cache = world.start(DiskCacheSettings { prefetch_bytes: 4 * BLOCK, ..settings() });
+    let reader = world.open(&cache, "/d/f").await.unwrap();
+    for block in 0..5 {
+        world.check_read(&reader, block * BLOCK, BLOCK).await.unwrap();
+        world.settle_stores(&cache).await;
+    }
+    let fetched = world.fetched();
+    assert!(fetched > 5 * BLOCK, "{fetched}");
+    // Its own blocks are there, but not all of those ahead of it.
+    assert!(!world.check_read_now(&reader, 5 * BLOCK, BLOCK));
+    world.check_read(&reader, 5 * BLOCK, BLOCK).await.unwrap();
+    world.settle_stores(&cache).await;
+    assert!(world.fetched() > fetched);
+    // Another reader does not go on there.
+    let other = world.open(&cache, "/d/f").await.unwrap();
+    assert!(world.check_read_now(&other, 2 * BLOCK, 10));
+}
