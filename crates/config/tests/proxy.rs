@@ -290,6 +290,71 @@ fn a_cache_that_would_do_something_else_does_not_start() {
 }
 
 #[test]
+fn the_memory_cache_has_its_values() {
+    let memory = |text: &str| proxy(&format!("pss.origin o:1\n{text}")).proxy.memory_cache;
+    let cache = memory("pss.cache");
+    assert_eq!(
+        (*cache.enabled, cache.size(), *cache.page_bytes, cache.read_bytes_max()),
+        (true, 100 << 20, 32 << 10, 32 << 10)
+    );
+    let cache =
+        memory("pss.cache size 1g pagesize 5000 minpages 9 max2cache 1m r/w logstats debug 1 sfiles .root");
+    assert_eq!((cache.size(), *cache.page_bytes, cache.read_bytes_max()), (1 << 30, 8192, 1 << 20));
+    let cache = memory("pss.memcache size 1m minpages 1000 max2cache 10 preread 4 1k perf 50 1m");
+    assert_eq!((cache.size(), cache.read_bytes_max()), (1000 * (32 << 10), 32 << 10));
+    // The last directive counts, with all default values.
+    let cache = memory("pss.cache size 1g\npss.memcache pagesize 64k");
+    assert_eq!((cache.size(), *cache.page_bytes), (100 << 20, 64 << 10));
+    assert!(!*memory("").enabled);
+}
+
+#[test]
+fn wrong_values_of_the_memory_cache_are_errors() {
+    for (text, error) in [
+        ("size 10k", "size 10k may not be less than"),
+        ("size", "size value not specified"),
+        ("size x", "size x"),
+        ("pagesize 1k", "pagesize 1k may not be less than"),
+        ("pagesize 32m", "pagesize 32m may not be greater than"),
+        ("minpages 0", "minpages 0 may not be less than"),
+        ("max2cache 0", "max2cache 0 may not be less than"),
+        ("debug 4", "debug 4 may not be greater than"),
+        ("sfiles root", "invalid sfiles 'root'"),
+        ("preread 4 1k perf 101", "preread perf 101 may not be greater than"),
+        ("preread perf", "preread perf value not specified"),
+    ] {
+        let report = load_text(&format!("{PROXY}pss.origin o:1\npss.cache {text}")).report;
+        assert!(!report.is_ok() && report.to_string().contains(error), "{text}: {report}");
+    }
+    let note = |text: &str| load_text(&format!("{PROXY}{text}")).report;
+    let report = note("pss.origin o:1\npss.cache sometimes");
+    assert!(report.to_string().contains("unknown option 'sometimes'"), "{report}");
+    let report = note(&format!("{CACHE}pss.cache size 1g"));
+    assert!(
+        report.is_ok() && report.to_string().contains("pss.cache has no effect beside a disk cache"),
+        "{report}"
+    );
+    let report = note("pss.origin o:1\npss.persona client\npss.cache size 1g");
+    assert!(!report.is_ok() && report.to_string().contains("not with a cache"), "{report}");
+}
+
+#[test]
+fn values_of_the_memory_cache_can_be_shown_and_read_again() {
+    for options in ["size 3g pagesize 4k max2cache 5m", "minpages 7", ""] {
+        let effective = proxy(&format!("pss.origin o:1\npss.cache {options}"));
+        let lines = show(&effective);
+        let line = lines.iter().find(|line| line.directive == "pss.cache").unwrap();
+        let again =
+            proxy(&format!("pss.origin o:1\npss.cache {}", line.value.clone().unwrap())).proxy.memory_cache;
+        let first = effective.proxy.memory_cache;
+        assert_eq!(
+            (again.size(), *again.page_bytes, again.read_bytes_max()),
+            (first.size(), *first.page_bytes, first.read_bytes_max())
+        );
+    }
+}
+
+#[test]
 fn the_last_option_of_each_name_counts_and_the_values_are_shown() {
     let text = "pss.origin = roots://o:1\npss.permit * a\npss.permit / b\npss.setopt ConnectTimeout 2\n\
         pss.setopt RedirectLimit 3\npss.setopt connecttimeout 4\npss.localroot /l\npss.hostarena /h\npss.inetmode v4";

@@ -1,6 +1,6 @@
 //! Commands of clients about files in the disk cache.
 
-use crate::cached_origin::cached_path;
+use crate::cached_origin::{FileCache, cached_path};
 use crate::file_system::ProxyFiles;
 use base::{ErrorKind, LogicalPath};
 use cache::{CacheKey, FileEviction};
@@ -15,7 +15,7 @@ pub(crate) fn start(
     (target, command): (Target, CachedFileCommand),
     reply: &ReplyTo,
 ) -> Started {
-    let Some(cache) = files.cache.clone() else {
+    let Some(cache) = files.cache.as_ref().and_then(FileCache::disk).cloned() else {
         return Started::Done(Answer::error(ErrorKind::ArgInvalid, "invalid set parameter"));
     };
     let address = files.config.address(caller, &target, "Setting").and_then(|address| {

@@ -1,11 +1,17 @@
-//! [`CachedOrigin`]: a file at an origin as the source of the disk cache.
+//! [`CachedOrigin`]: a file at an origin as the source of a cache, and [`FileCache`]: the cache of a proxy, on disk or in
+//! memory.
 
 use crate::place::RequestFailure;
 use crate::remote_file::RemoteFile;
-use base::{LogicalPath, Owner, bytes_of};
-use cache::{CacheChange, CacheKey, CacheOrigin, CacheReadError, CacheReader, DiskCache, OriginVersion};
-use client::{Bytes, StatInfo};
+use crate::settings::ProxyConfig;
+use base::{LogicalPath, Owner, ReadPiece, bytes_of};
+use cache::{
+    CacheChange, CacheClock, CacheKey, CacheOrigin, CacheReadError, CacheReader, DiskCache, MemoryCache,
+    MemoryCacheChange, MemoryCacheReader, OpenTicket, OriginVersion,
+};
+use client::{Bytes, StatInfo, join_bounded};
 use std::sync::Arc;
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Number of requests that an open file makes at once. A vector read of a client can need thousands, more than may
@@ -15,13 +21,192 @@ const REQUESTS_MAX: usize = 64;
 /// The disk cache of a proxy.
 pub(crate) type ProxyCache = DiskCache<CachedOrigin>;
 
+/// The cache of a proxy.
+#[derive(Clone)]
+pub(crate) enum FileCache {
+    Disk(Arc<ProxyCache>),
+    Memory(Arc<MemoryCache>),
+}
+
 /// A change of a cached file or directory.
-pub(crate) type ProxyCacheChange = CacheChange<CachedOrigin>;
+pub(crate) enum ProxyCacheChange {
+    Disk(CacheChange<CachedOrigin>),
+    Memory(MemoryCacheChange),
+}
 
 /// A reader of a cached file, with the status of the version that it reads.
 pub(crate) struct ProxyCacheReader {
-    pub(crate) reader: CacheReader<CachedOrigin>,
+    reader: CachedFileReader,
     pub(crate) stat: StatInfo,
+}
+
+enum CachedFileReader {
+    Disk(CacheReader<CachedOrigin>),
+    Memory(Arc<MemoryCacheReader<CachedOrigin>>),
+}
+
+impl FileCache {
+    /// Starts the cache that a proxy has, if it has one. A disk cache replaces a memory cache.
+    pub(crate) fn start(config: &ProxyConfig, runtime: &Handle) -> std::io::Result<Option<Self>> {
+        if let Some(disk) = &config.cache {
+            return Ok(Some(Self::Disk(disk.start(runtime)?)));
+        }
+        Ok(config.memory_cache.map(|settings| Self::Memory(MemoryCache::new(settings, CacheClock::system()))))
+    }
+
+    /// Returns the disk cache, if it is one.
+    pub(crate) fn disk(&self) -> Option<&Arc<ProxyCache>> {
+        match self {
+            Self::Disk(cache) => Some(cache),
+            Self::Memory(_) => None,
+        }
+    }
+
+    /// Returns the memory cache, if it is one.
+    pub(crate) fn memory(&self) -> Option<&Arc<MemoryCache>> {
+        match self {
+            Self::Disk(_) => None,
+            Self::Memory(cache) => Some(cache),
+        }
+    }
+
+    /// Returns the state of changes of a file, which a reader takes before it asks the origin.
+    pub(crate) fn ticket(&self, key: &CacheKey) -> Option<OpenTicket> {
+        match self {
+            Self::Disk(cache) => cache.ticket(key),
+            Self::Memory(cache) => cache.ticket(key),
+        }
+    }
+
+    /// Begins a change of the content of a file, before the origin is asked for it.
+    pub(crate) fn change_content(&self, path: &LogicalPath) -> ProxyCacheChange {
+        match self {
+            Self::Disk(cache) => ProxyCacheChange::Disk(cache.change_content(path)),
+            Self::Memory(cache) => ProxyCacheChange::Memory(cache.change_content(path)),
+        }
+    }
+
+    /// Begins a removal or a renaming of a file or directory.
+    pub(crate) fn change_name(&self, path: &LogicalPath) -> ProxyCacheChange {
+        match self {
+            Self::Disk(cache) => ProxyCacheChange::Disk(cache.change_name(path)),
+            Self::Memory(cache) => ProxyCacheChange::Memory(cache.change_name(path)),
+        }
+    }
+
+    /// Opens a file through the cache. The status is that of the open file, because that is what later requests
+    /// are compared with. `None` if the file is not cached now.
+    pub(crate) async fn open(
+        &self,
+        (key, ticket): (&CacheKey, OpenTicket),
+        remote: &Arc<RemoteFile>,
+        owner: Owner,
+    ) -> Option<ProxyCacheReader> {
+        let origin = Arc::new(CachedOrigin::new(remote.clone()));
+        let stat = remote.stat().await.ok().filter(StatInfo::is_file)?;
+        let version = version(&stat);
+        let reader = match self {
+            Self::Disk(cache) => {
+                CachedFileReader::Disk(cache.open(key, ticket, version, (origin, owner)).await?)
+            }
+            Self::Memory(cache) => {
+                CachedFileReader::Memory(Arc::new(cache.open(key, ticket, version, origin)?))
+            }
+        };
+        Some(ProxyCacheReader { reader, stat })
+    }
+}
+
+impl ProxyCacheChange {
+    /// Reports that the change was made or may have been made.
+    async fn made(&mut self) {
+        match self {
+            Self::Disk(change) => change.made().await,
+            Self::Memory(change) => change.made(),
+        }
+    }
+
+    /// Reports that nothing was changed.
+    fn refused(self) {
+        match self {
+            Self::Disk(change) => change.refused(),
+            Self::Memory(change) => change.refused(),
+        }
+    }
+}
+
+impl ProxyCacheReader {
+    /// Reads without waiting. `None` if that is not possible; `into` may be written partly then.
+    pub(crate) fn read_now(&self, offset: u64, into: &mut [u8]) -> Option<usize> {
+        match &self.reader {
+            CachedFileReader::Disk(reader) => reader.read_now(offset, into),
+            CachedFileReader::Memory(reader) => reader.read_now(offset, into),
+        }
+    }
+
+    /// Reads pieces, all at once. Returns the lengths of what was found.
+    pub(crate) async fn read(
+        &self,
+        buffer: &mut [u8],
+        pieces: &[ReadPiece],
+    ) -> Result<Vec<usize>, RequestFailure> {
+        match &self.reader {
+            CachedFileReader::Disk(reader) => read_disk(reader, buffer, pieces).await,
+            CachedFileReader::Memory(reader) => read_memory(reader, buffer, pieces).await,
+        }
+    }
+}
+
+async fn read_disk(
+    cached: &CacheReader<CachedOrigin>,
+    buffer: &mut [u8],
+    pieces: &[ReadPiece],
+) -> Result<Vec<usize>, RequestFailure> {
+    cached.check().await?;
+    let begin = |piece: &ReadPiece| {
+        let length = piece.place().map_or(0, |place| place.len());
+        cached.begin(piece.extent.offset, length)
+    };
+    let reads: Vec<_> = pieces.iter().map(begin).collect();
+    let mut lengths = Vec::with_capacity(pieces.len());
+    for (piece, read) in pieces.iter().zip(reads) {
+        let place = piece.place().and_then(|place| buffer.get_mut(place));
+        lengths.push(read.finish(place.unwrap_or_default()).await?);
+    }
+    Ok(lengths)
+}
+
+async fn read_memory(
+    cached: &Arc<MemoryCacheReader<CachedOrigin>>,
+    buffer: &mut [u8],
+    pieces: &[ReadPiece],
+) -> Result<Vec<usize>, RequestFailure> {
+    let length = |piece: &ReadPiece| piece.place().map_or(0, |place| place.len());
+    if let [piece] = pieces {
+        let place = piece.place().and_then(|place| buffer.get_mut(place));
+        return Ok(vec![cached.read(piece.extent.offset, place.unwrap_or_default()).await?]);
+    }
+    let read = |(offset, length): (u64, usize)| {
+        let cached = cached.clone();
+        Box::pin(async move {
+            let mut part = vec![0; length];
+            let count = cached.read(offset, &mut part).await?;
+            Ok::<_, RequestFailure>((part, count))
+        })
+    };
+    let ranges: Vec<_> = pieces.iter().map(|piece| (piece.extent.offset, length(piece))).collect();
+    let found = join_bounded(ranges, read).await;
+    let mut lengths = Vec::with_capacity(pieces.len());
+    for (piece, found) in pieces.iter().zip(found) {
+        let (part, count) = found?;
+        if let Some(place) = piece.place().and_then(|place| buffer.get_mut(place))
+            && place.len() == part.len()
+        {
+            place.copy_from_slice(&part);
+        }
+        lengths.push(count);
+    }
+    Ok(lengths)
 }
 
 /// A file at an origin that a client has open for reading.
@@ -75,20 +260,6 @@ impl From<CacheReadError<Arc<RequestFailure>>> for RequestFailure {
             CacheReadError::Ended => Self::Cancelled,
         }
     }
-}
-
-/// Opens a file through the cache. The status is that of the open file, because that is what later requests
-/// are compared with. `None` if the file is not cached now.
-pub(crate) async fn open(
-    cache: &Arc<ProxyCache>,
-    (key, ticket): (&CacheKey, cache::OpenTicket),
-    remote: &Arc<RemoteFile>,
-    owner: Owner,
-) -> Option<ProxyCacheReader> {
-    let origin = CachedOrigin::new(remote.clone());
-    let stat = remote.stat().await.ok().filter(StatInfo::is_file)?;
-    let reader = cache.open(key, ticket, version(&stat), (Arc::new(origin), owner)).await?;
-    Some(ProxyCacheReader { reader, stat })
 }
 
 /// Makes a request that changes files. What is cached of them is removed before its result is returned, unless the

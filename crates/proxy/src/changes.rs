@@ -1,6 +1,6 @@
 //! Changes of the name space of origins.
 
-use crate::cached_origin::{ProxyCache, ProxyCacheChange, make_change};
+use crate::cached_origin::{FileCache, ProxyCacheChange, make_change};
 use crate::file_system::{PathAtOrigin, ProxyFiles};
 use crate::place::RequestFailure;
 use base::{Cgi, Error, LogicalPath};
@@ -134,7 +134,7 @@ fn with_text_of_both(from: Target, to: &Target) -> Option<Target> {
 }
 
 /// Begins a change of a file or directory in the cache.
-fn change_name(cache: Option<&Arc<ProxyCache>>, at: &PathAtOrigin) -> Option<ProxyCacheChange> {
+fn change_name(cache: Option<&FileCache>, at: &PathAtOrigin) -> Option<ProxyCacheChange> {
     Some(cache?.change_name(at.cached.as_ref()?))
 }
 

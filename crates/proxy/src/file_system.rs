@@ -7,7 +7,7 @@
 use crate::address::RemoteAddress;
 use crate::cache_commands;
 use crate::cache_orders::CacheOrders;
-use crate::cached_origin::{self, ProxyCache};
+use crate::cached_origin::{self, FileCache};
 use crate::changes::check_exists;
 use crate::connections::file_connection_user;
 use crate::limits::Requester;
@@ -22,10 +22,10 @@ use crate::personas::{Persona, Personas};
 use crate::place::RequestFailure;
 use crate::remote_file::RemoteFile;
 use crate::settings::ProxyConfig;
-use crate::status::{brief_stat, file_stat};
+use crate::status::{brief_stat, file_stat, space_figures};
 use crate::threads::ProxyThreads;
 use base::{Cgi, ClientHost, Error, ErrorKind, LogicalPath};
-use cache::CacheKey;
+use cache::{CacheKey, MemoryCacheStatus};
 use client::xroot::codes::QueryType;
 use client::{Client, SpaceInfo, Url};
 use std::future::Future;
@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use vfs::{
     Answer, Caller, FileSystem, LocateOptions, OpenRequest, Opened, Operation, PrepareRequest, ReplyTo,
-    SpaceFigures, Started, Target, TargetList, Value,
+    Started, Target, TargetList, Value,
 };
 
 /// Interval at which the caller of a request is checked.
@@ -61,8 +61,8 @@ pub struct ProxyFiles {
     /// The identities of clients, if requests have them.
     personas: Option<Personas>,
     prepare_ids: Box<dyn PrepareIds>,
-    /// The disk cache, if there is one.
-    pub(crate) cache: Option<Arc<ProxyCache>>,
+    /// The cache, if there is one.
+    pub(crate) cache: Option<FileCache>,
     threads: ProxyThreads,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct PathAtOrigin {
     requester: Requester,
     /// The identity with which requests are made; `None` for that of the proxy.
     persona: Option<Arc<Persona>>,
-    /// Its name in the disk cache.
+    /// Its name in the cache.
     pub(crate) cached: Option<LogicalPath>,
 }
 
@@ -147,7 +147,7 @@ impl ProxyFiles {
     /// The error of the system, if there are no threads.
     pub fn new(config: ProxyConfig, prepare_ids: Box<dyn PrepareIds>) -> std::io::Result<Arc<Self>> {
         let threads = ProxyThreads::start()?;
-        let cache = config.cache.as_ref().map(|cache| cache.start(threads.handle())).transpose()?;
+        let cache = FileCache::start(&config, threads.handle())?;
         let config = Arc::new(config);
         let origins = OriginTable::new(config.clone(), threads.handle().clone());
         let personas = config.identities.clone().map(Personas::new);
@@ -156,8 +156,13 @@ impl ProxyFiles {
 
     /// Returns the disk cache, if there is one.
     pub fn cache_orders(&self) -> Option<CacheOrders<'_>> {
-        let (config, cache) = self.config.cache.as_ref().zip(self.cache.as_ref())?;
+        let (config, cache) = (self.config.cache.as_ref()?, self.cache.as_ref()?.disk()?);
         Some(CacheOrders::new(cache, &config.directory, self.threads.handle()))
+    }
+
+    /// Returns the state of the memory cache, if there is one.
+    pub fn memory_cache_status(&self) -> Option<MemoryCacheStatus> {
+        Some(self.cache.as_ref()?.memory()?.status())
     }
 
     /// Returns the threads of the proxy.
@@ -283,7 +288,7 @@ impl ProxyFiles {
             if let (Some(cache), Some(key), Some(ticket)) = (&cache, &key, ticket)
                 && remote.has_version()
             {
-                used.reader = cached_origin::open(cache, (key, ticket), &remote, at.requester.owner).await;
+                used.reader = cache.open((key, ticket), &remote, at.requester.owner).await;
             }
             let stat = match request.stat {
                 true => Some(file_stat(&remote.known_stat().await?, at.read_only)),
@@ -414,10 +419,10 @@ impl FileSystem for ProxyFiles {
                 })
             }
             Operation::StatSpace(target) => {
-                self.space(caller, target, reply, |space| Value::Space(figures(space)))
+                self.space(caller, target, reply, |space| Value::Space(space_figures(space)))
             }
             Operation::QuerySpace(target) => self.space(caller, target, reply, |space| {
-                Value::Text(figures(space).query_text(&space.name).into_bytes())
+                Value::Text(space_figures(space).query_text(&space.name).into_bytes())
             }),
             Operation::StatMany(targets) => self.stat_many(caller, &targets, reply),
             Operation::List(target, detail) => self.list(caller, target, detail, reply),
@@ -494,11 +499,6 @@ async fn for_caller(
         }
     }
     Err(RequestFailure::Cancelled)
-}
-
-fn figures(space: &SpaceInfo) -> SpaceFigures {
-    let SpaceInfo { total, free, largest_free, used, quota, .. } = *space;
-    SpaceFigures { writable_nodes: 1, staging_nodes: 0, total, free, largest_free, used, quota }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@
 //! | `near_ranges` | ranges that are read with one request |
 //! | `cache_commands` | commands of clients about files in the disk cache |
 //! | `cache_orders` | [`CacheOrders`]: orders of administrators about the disk cache |
-//! | `cached_origin` | a file at an origin as the source of the disk cache |
+//! | `cached_origin` | a file at an origin as the source of a cache; the cache on disk or in memory |
 //! | `address` | the URL of a path: origin, path and opaque text |
 //! | `origins` | the origins in use |
 //! | `origin` | one origin: its client, its limits, and the servers behind it |

@@ -12,7 +12,7 @@ use std::future::Future;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use vfs::{Answer, Caller, FileOperation, OpenFile, ReplyTo, Started, Value};
+use vfs::{Answer, Caller, FileOperation, Now, OpenFile, ReplyTo, Started, Value};
 
 /// An open file of a client.
 pub(crate) struct ProxiedFile {
@@ -31,7 +31,7 @@ pub(crate) struct ProxiedFile {
 struct FileAtOrigin {
     path: LogicalPath,
     remote: Arc<RemoteFile>,
-    /// The reader of the disk cache; `None` if the file is not cached.
+    /// The reader of the cache; `None` if the file is not cached.
     cached: Option<ProxyCacheReader>,
     /// Keeps the file out of the cache while it is open for writing.
     _changes: Vec<ProxyCacheChange>,
@@ -39,7 +39,7 @@ struct FileAtOrigin {
     read_only: bool,
 }
 
-/// The part of the disk cache in an open file.
+/// The part of the cache in an open file.
 #[derive(Default)]
 pub(crate) struct CacheUse {
     pub(crate) reader: Option<ProxyCacheReader>,
@@ -100,7 +100,7 @@ impl ProxiedFile {
 impl FileAtOrigin {
     async fn read(&self, mut buffer: Vec<u8>, pieces: Vec<ReadPiece>) -> Result<Value, RequestFailure> {
         if let Some(cached) = &self.cached {
-            let lengths = read_cached(cached, &mut buffer, &pieces).await?;
+            let lengths = cached.read(&mut buffer, &pieces).await?;
             return Ok(Value::Data { buffer, lengths });
         }
         let lengths = match pieces.as_slice() {
@@ -168,6 +168,11 @@ impl OpenFile for ProxiedFile {
         self.file.is_writable
     }
 
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> Now<usize> {
+        let read = self.file.cached.as_ref().and_then(|cached| cached.read_now(offset, into));
+        read.map_or(Now::WouldBlock, |count| Now::Done(Ok(count)))
+    }
+
     fn start(&self, operation: FileOperation, reply: &ReplyTo) -> Started {
         let file = self.file.clone();
         match operation {
@@ -227,27 +232,6 @@ impl OpenFile for ProxiedFile {
     fn as_any(&self) -> &dyn Any {
         self
     }
-}
-
-/// Reads pieces from the cache, all at once.
-async fn read_cached(
-    cached: &ProxyCacheReader,
-    buffer: &mut [u8],
-    pieces: &[ReadPiece],
-) -> Result<Vec<usize>, RequestFailure> {
-    let cached = &cached.reader;
-    cached.check().await?;
-    let begin = |piece: &ReadPiece| {
-        let length = piece.place().map_or(0, |place| place.len());
-        cached.begin(piece.extent.offset, length)
-    };
-    let reads: Vec<_> = pieces.iter().map(begin).collect();
-    let mut lengths = Vec::with_capacity(pieces.len());
-    for (piece, read) in pieces.iter().zip(reads) {
-        let place = piece.place().and_then(|place| buffer.get_mut(place));
-        lengths.push(read.finish(place.unwrap_or_default()).await?);
-    }
-    Ok(lengths)
 }
 
 fn nothing((): ()) -> Value {

@@ -4,7 +4,7 @@ use crate::cached_origin::ProxyCache;
 use auth::sss::IdentityTable;
 use auth::tls::TrustAnchors;
 use base::LogicalPath;
-use cache::{CacheClock, CacheStartError, DiskCacheSettings};
+use cache::{CacheClock, CacheStartError, DiskCacheSettings, MemoryCacheSettings};
 use client::http::ObjectStore;
 use client::{Credentials, Scheme, Settings, Source, Url};
 use config::HostPattern;
@@ -92,6 +92,8 @@ pub struct ProxyConfig {
     pub connections_max: usize,
     /// The disk cache, if there is one.
     pub cache: Option<ProxyCacheConfig>,
+    /// The sizes of the memory cache, if there is one. It is for proxies without a disk cache.
+    pub memory_cache: Option<MemoryCacheSettings>,
     /// An authorization of this server decides about requests before they arrive here.
     pub has_authorization: bool,
     /// The server is in a cluster, in which another one may reach the fixed origin, which all paths have, if

@@ -1,8 +1,8 @@
 //! The status of files and directories of an origin, as clients of the proxy see it.
 
-use client::StatInfo;
 use client::xroot::flags::StatFlags;
-use vfs::{BriefStat, FileKind, FileStat};
+use client::{SpaceInfo, StatInfo};
+use vfs::{BriefStat, FileKind, FileStat, SpaceFigures};
 
 /// Owner and group of files of an origin that does not report them.
 const UNKNOWN: &str = "unknown";
@@ -44,6 +44,12 @@ fn kind(stat: &StatInfo) -> FileKind {
         () if stat.is_file() => FileKind::File,
         () => FileKind::Other,
     }
+}
+
+/// Returns the figures of a space, of one node.
+pub(crate) fn space_figures(space: &SpaceInfo) -> SpaceFigures {
+    let SpaceInfo { total, free, largest_free, used, quota, .. } = *space;
+    SpaceFigures { writable_nodes: 1, staging_nodes: 0, total, free, largest_free, used, quota }
 }
 
 #[cfg(test)]

@@ -10,7 +10,9 @@ use crate::tls;
 use auth::s3::S3Credentials;
 use auth::sss::IdentityTable;
 use base::{LogicalPath, Supervisor};
-use cache::{CacheLimits, ColdFiles, DirectoryQuota, DiskCacheSettings, DiskShare, FileShares};
+use cache::{
+    CacheLimits, ColdFiles, DirectoryQuota, DiskCacheSettings, DiskShare, FileShares, MemoryCacheSettings,
+};
 use client::http::ObjectStore;
 use client::{Credentials, Scheme, Settings, Source, Url};
 use config::{
@@ -140,6 +142,7 @@ fn configuration(effective: &Effective, port: u16) -> Result<ProxyConfig, String
         checksums: checksums.map(|kind| kind.name().to_owned()).collect(),
         connections_max: crate::process::descriptors() / CONNECTIONS_SHARE,
         cache: cache(effective)?,
+        memory_cache: memory_cache(effective),
         has_authorization: *effective.authorization.enabled,
         in_cluster: effective.cluster.of_proxies && origin.forwards.is_empty(),
         own_address: (own.address, own.name),
@@ -184,6 +187,18 @@ fn cache(effective: &Effective) -> Result<Option<ProxyCacheConfig>, String> {
         quotas: values.quota_file.value.as_deref().map_or(Ok(Vec::new()), quotas)?,
     };
     Ok(Some(ProxyCacheConfig { directory, settings }))
+}
+
+/// Returns the sizes of the memory cache, if there is one. A disk cache replaces it.
+fn memory_cache(effective: &Effective) -> Option<MemoryCacheSettings> {
+    let values = &effective.proxy;
+    let memory = &values.memory_cache;
+    (*memory.enabled && !*values.cache.enabled).then(|| MemoryCacheSettings {
+        bytes: memory.size(),
+        page_bytes: *memory.page_bytes,
+        read_bytes_max: memory.read_bytes_max(),
+        patience: CACHE_PATIENCE,
+    })
 }
 
 /// Reads the quotas of directories.

@@ -24,6 +24,7 @@ mod kerberos_login;
 mod libraries;
 mod login_encryption;
 mod macaroons;
+mod memory_cache;
 mod missing;
 mod monitoring;
 mod multi_user;

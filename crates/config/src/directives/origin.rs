@@ -176,9 +176,9 @@ fn check_persona(effective: &Effective, origin: &ProxyOrigin, stop: &mut dyn FnM
         let what = "pss.persona client: clients do not log in, so they have no identities";
         stop(&persona.origin, what, "set xrootd.seclib and sec.protocol, or use pss.persona server");
     }
-    if *values.cache.enabled {
+    if *values.cache.enabled || *values.memory_cache.enabled {
         let what = "pss.persona client: not with a cache";
-        stop(&persona.origin, what, "remove pss.cachelib, or use pss.persona server");
+        stop(&persona.origin, what, "remove pss.cachelib and pss.cache, or use pss.persona server");
     }
     let is_http = origin.fixed.as_ref().is_some_and(|server| server.protocol.is_http());
     if is_http || origin.bucket.is_some() || !origin.forwards.is_empty() {
@@ -255,6 +255,7 @@ pub(crate) fn check_proxy(effective: &Effective, report: &mut ConfigReport) {
         return;
     }
     super::cache::check(effective, report);
+    super::memory_cache::check(effective, report);
     object_store::check(effective, report);
     let mut stop = |origin: &Origin, what: &str, allowed: &str| {
         report.add(ProblemKind::Unsupported, origin.clone(), what, allowed);

@@ -5,6 +5,7 @@
 
 use super::cache;
 use super::definition::{Directive, Section};
+use super::memory_cache;
 use super::object_store;
 use super::origin;
 use super::standing::{Standing, UsageFrequency};
@@ -68,14 +69,10 @@ pub(super) const SECTION: Section = Section {
             .standing(Standing::NotYet)
             .default("none")
             .help("Name mapping of the proxy. A library stops the start, because clients would get other files."),
-        Directive::not_yet(&["pss.cache"], UsageFrequency::Common, "[size n] [pagesize n] [minpages n] [max2cache n] [preread …] [r/w] [logstats] [sfiles …] [debug n]")
-            .default("off")
-            .help("Memory cache.")
-            .example("size 1g"),
-        Directive::not_yet(&["pss.memcache"], UsageFrequency::Common, "[options]")
-            .default("off")
-            .help("Memory cache.")
-            .example("size 1g"),
+        Directive::new(&["pss.cache", "pss.memcache"], UsageFrequency::Common, "[size n] [pagesize n] [minpages n] [max2cache n] [preread …] [r/w] [logstats] [sfiles …] [debug n]", memory_cache::memory_cache)
+            .default("off; size 100m pagesize 32k minpages 256 max2cache one page")
+            .help("Pages of files are kept in memory, for a proxy without a disk cache. `size` is the limit of their memory, at least `minpages` pages of `pagesize` (4k to 16m, rounded up to a power of two). Reads of more than `max2cache` bytes go to the origin unless all their pages are in memory, and are not kept. The other options have no effect: nothing is fetched ahead, pages that were read leave when their room is needed, and the summary has the statistics.")
+            .example("size 1g max2cache 1m"),
         Directive::new(&["pss.cachelib"], UsageFrequency::Most, "{default|library} [parameters]", cache::library)
             .default("none")
             .help("Files of the origin are kept on the disk below `oss.localroot`. `libXrdPfc.so` is built in; see [proxy.md](proxy.md#a-cache-for-my-site).")

@@ -83,8 +83,8 @@ pub use protocol::{
 };
 pub(crate) use proxy::{AddressProblem, OTHER_PROTOCOLS, OriginAddress};
 pub use proxy::{
-    CacheSpace, CacheUsage, CacheValues, OriginOption, OriginPermit, OriginProtocol, OriginUrl, ProxyOrigin,
-    ProxyServer, ProxySettings,
+    CacheSpace, CacheUsage, CacheValues, MemoryCacheValues, OriginOption, OriginPermit, OriginProtocol,
+    OriginUrl, ProxyOrigin, ProxyServer, ProxySettings,
 };
 pub use residency::{
     COPY_SLOTS_MAX, CopySlots, FreeSpaceLimit, PurgeProgram, PurgeRule, RecordDestination, ResidencyConfig,

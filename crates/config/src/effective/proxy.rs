@@ -322,6 +322,47 @@ impl Default for CacheValues {
     }
 }
 
+/// Values for the memory cache of a proxy.
+#[derive(Clone, PartialEq, Debug)]
+pub struct MemoryCacheValues {
+    /// `pss.cache`, `pss.memcache`.
+    pub enabled: Setting<bool>,
+    /// `size`, in bytes.
+    pub bytes: Setting<u64>,
+    /// `pagesize`, a power of two.
+    pub page_bytes: Setting<u64>,
+    /// `minpages`: the size has room for this number of pages.
+    pub pages_min: Setting<u32>,
+    /// `max2cache`: reads of more bytes are not kept; one page if it is not set.
+    pub kept_bytes: Setting<Option<u64>>,
+}
+
+impl MemoryCacheValues {
+    /// Returns the size of the cache in bytes, with room for the minimum number of pages.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        (*self.bytes).max(self.page_bytes.saturating_mul(u64::from(*self.pages_min)))
+    }
+
+    /// Returns the maximum number of bytes of a read that is kept. A read of a page is always kept.
+    #[must_use]
+    pub fn read_bytes_max(&self) -> u64 {
+        self.kept_bytes.unwrap_or(0).max(*self.page_bytes)
+    }
+}
+
+impl Default for MemoryCacheValues {
+    fn default() -> Self {
+        Self {
+            enabled: Setting::default(),
+            bytes: Setting::default_of(100 << 20),
+            page_bytes: Setting::default_of(32 << 10),
+            pages_min: Setting::default_of(256),
+            kept_bytes: Setting::default(),
+        }
+    }
+}
+
 /// Values for `proxy`.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ProxySettings {
@@ -345,6 +386,8 @@ pub struct ProxySettings {
     pub store: StoreValues,
     /// The disk cache.
     pub cache: CacheValues,
+    /// The memory cache, for a proxy without a disk cache.
+    pub memory_cache: MemoryCacheValues,
 }
 
 #[cfg(test)]

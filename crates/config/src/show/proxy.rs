@@ -2,7 +2,8 @@
 
 use super::lines::{EffectiveLines, Reload};
 use crate::effective::{
-    CacheSpace, CacheUsage, CacheValues, OriginBucket, OriginPermit, ProxyOrigin, ProxyServer, ProxySettings,
+    CacheSpace, CacheUsage, CacheValues, MemoryCacheValues, OriginBucket, OriginPermit, ProxyOrigin,
+    ProxyServer, ProxySettings,
 };
 use crate::values::show_size;
 use std::path::PathBuf;
@@ -33,6 +34,10 @@ pub(super) fn show(values: &ProxySettings, lines: &mut EffectiveLines) {
         lines.restart("pss.setopt", setting, |option| format!("{} {}", option.name, option.number));
     }
     cache(&values.cache, lines);
+    let memory = &values.memory_cache;
+    if *memory.enabled {
+        lines.restart("pss.cache", &memory.enabled, |_| memory_cache(memory));
+    }
     lines.restart("pss.inetmode", &values.only_ipv4, |v4| if *v4 { "v4" } else { "v6" }.to_owned());
 }
 
@@ -51,6 +56,13 @@ fn cache(values: &CacheValues, lines: &mut EffectiveLines) {
     });
     let library = |path: &PathBuf| format!("libXrdPfcPurgeQuota.so {}", path.display());
     lines.add(Reload::Restart, "pfc.purgelib", &values.quota_file, |path| path.as_ref().map(library));
+}
+
+/// Returns the values of the memory cache.
+fn memory_cache(values: &MemoryCacheValues) -> String {
+    let (size, page) = (show_size(*values.bytes), show_size(*values.page_bytes));
+    let kept = values.kept_bytes.map(|bytes| format!(" max2cache {}", show_size(bytes)));
+    format!("size {size} pagesize {page} minpages {}{}", *values.pages_min, kept.unwrap_or_default())
 }
 
 fn usage(usage: &CacheUsage) -> String {

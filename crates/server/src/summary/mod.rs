@@ -2,7 +2,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `cache_section` | the disk cache of a proxy |
+//! | `cache_section` | the cache of a proxy, on disk or in memory |
 //! | `http_section` | requests over HTTP |
 //! | `metrics` | the text of `/metrics` |
 //! | `storage_survey` | the sizes of file systems and spaces, asked for by a thread of its own |
@@ -140,6 +140,8 @@ impl ServerSummary {
         if parts.has(ReportPart::AddOns) {
             let cache = self.proxy.as_ref().and_then(|proxy| proxy.cache_orders());
             sections.extend(cache.map(|cache| cache_section::cache_section(&cache.status().1)));
+            let memory = self.proxy.as_ref().and_then(|proxy| proxy.memory_cache_status());
+            sections.extend(memory.map(|status| cache_section::memory_cache_section(&status)));
         }
         if parts.has(ReportPart::Scheduler) {
             sections.push(monitor::scheduler(&self.scheduler(front)));
