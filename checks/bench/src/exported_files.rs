@@ -2,7 +2,8 @@
 
 use crate::clients;
 use crate::data::{Data, make_directory};
-use crate::row::{ClientTask, OpenedFiles, Row, RowLoad};
+use crate::proxy_loads;
+use crate::row::{ClientTask, MeasuredServers, OpenedFiles, Row, RowLoad};
 use crate::site;
 use crate::slow;
 
@@ -52,6 +53,9 @@ pub(crate) fn write(data: &Data, rows: &[Row], measurements: u32) -> anyhow::Res
         let directory = data.tree(true).join("small");
         make_directory(&directory)?;
         data.generate(&directory.join("f%d"), &["--size", clients::FILE_BYTES, "--files", clients::FILES])?;
+    }
+    if rows.iter().any(|row| matches!(row.setting.cast, MeasuredServers::Proxies(_))) {
+        proxy_loads::write_files(data, rows)?;
     }
     for row in rows {
         if let RowLoad::Gather(from) = row.load {

@@ -53,6 +53,12 @@ pub(crate) enum Figure {
     /// Number of threads of the client.
     #[serde(rename = "client_threads")]
     Threads,
+    /// Bytes that a proxy reads at its origin, per byte that clients need.
+    #[serde(rename = "origin_bytes_per_byte")]
+    Fetched,
+    /// Maximum size of a cache relative to its limit.
+    #[serde(rename = "cache_size_to_limit")]
+    OverLimit,
     /// Context switches of the server per operation.
     #[serde(rename = "context_switches_per_operation")]
     Switches,
@@ -76,6 +82,8 @@ impl Figure {
             Self::OfSum => "part of the sum",
             Self::Resident => "client memory",
             Self::Threads => "client threads",
+            Self::Fetched => "bytes fetched per byte",
+            Self::OverLimit => "cache size to its limit",
             Self::Switches => "context switches",
         }
     }
@@ -101,7 +109,13 @@ impl Figure {
             Self::Memory => format!("{value:.0} B"),
             Self::Resident => format!("{} MiB", three(value / 1048576.0)),
             Self::Threads => format!("{value:.0}"),
-            Self::Share | Self::Rise | Self::MedianRise | Self::Switches | Self::OfSum => three(value),
+            Self::Fetched
+            | Self::OverLimit
+            | Self::Share
+            | Self::Rise
+            | Self::MedianRise
+            | Self::Switches
+            | Self::OfSum => three(value),
         }
     }
 }
@@ -132,6 +146,8 @@ pub(crate) enum Basis {
     Ratio,
     /// Our figure itself.
     Ours,
+    /// The ratio of our figure to that of the floor.
+    Floor,
 }
 
 impl Goal {
@@ -150,6 +166,11 @@ impl Goal {
         Self { basis: Basis::Ours, ..self }
     }
 
+    /// Returns the goal for the ratio of our figure to that of the floor.
+    pub(crate) const fn of_floor(self) -> Self {
+        Self { basis: Basis::Floor, ..self }
+    }
+
     pub(crate) fn is_met(&self, value: f64) -> bool {
         match self.bound {
             GoalBound::AtLeast(limit) => value >= limit,
@@ -160,7 +181,7 @@ impl Goal {
     /// Returns the value with its unit.
     pub(crate) fn show(&self, value: f64) -> String {
         match self.basis {
-            Basis::Ratio => format!("{value:.2}"),
+            Basis::Ratio | Basis::Floor => format!("{value:.2}"),
             Basis::Ours => self.figure.show(value),
         }
     }
@@ -171,7 +192,8 @@ impl Goal {
             GoalBound::AtLeast(limit) => ("at least", limit),
             GoalBound::AtMost(limit) => ("at most", limit),
         };
-        format!("{} {word} {}", self.figure.name(), self.show(limit))
+        let of = if self.basis == Basis::Floor { " of the floor" } else { "" };
+        format!("{} {word} {}{of}", self.figure.name(), self.show(limit))
     }
 }
 
@@ -190,6 +212,7 @@ mod tests {
             Goal::at_most(Figure::Memory, 1024.0).of_ours().text(),
             "memory per connection at most 1.00 KiB"
         );
+        assert_eq!(rate.of_floor().text(), "throughput at least 3.00 of the floor");
     }
 
     #[test]

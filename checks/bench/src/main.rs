@@ -16,6 +16,9 @@
 //! | `cipher_floor` | the cipher alone, as the floor of encrypted loads |
 //! | `site`     | clusters of Scalla and of XRootD                  |
 //! | `slow`     | our server on a slow or rate-limited storage      |
+//! | `proxies`  | proxies of both sides in front of one origin      |
+//! | `proxy_rows` | loads of proxies and caches                     |
+//! | `proxy_loads` | those that are more than one run of `scalla bench` |
 //! | `relay`    | a network that limits the rate of each connection |
 //! | `clients`  | loads that compare clients                        |
 //! | `many_open_files` | a client with thousands of open files      |
@@ -45,6 +48,9 @@ mod many_open_files;
 mod measure;
 mod outcome;
 mod page;
+mod proxies;
+mod proxy_loads;
+mod proxy_rows;
 mod relay;
 mod report;
 mod row;

@@ -22,6 +22,8 @@ use crate::clients;
 use crate::cold::Evictor;
 use crate::data::Data;
 use crate::figures::{Figure, Figures};
+use crate::proxy_loads;
+use crate::proxy_rows::ProxyTask;
 use crate::row::{ConcurrentLoads, OpenedFiles, Row, RowLoad, RowMethod};
 use crate::secured::CredentialFiles;
 use crate::server::{Server, ServerSide};
@@ -94,6 +96,7 @@ impl Measure<'_> {
             (RowLoad::Crowd(_), ..) => Ok(Figures::new()),
             (RowLoad::Restart, ServerSide::Ours, _) => site::restart(self.data),
             (RowLoad::Restart, ..) => Ok(Figures::new()),
+            (RowLoad::Proxy(task), ..) => self.proxied(*task, server),
             (RowLoad::Formation, ..) => agents::form(server, &self.data.run_directory("agents")?),
         }
     }
@@ -249,6 +252,25 @@ impl Measure<'_> {
         Ok(figures)
     }
 
+    /// Measures a load of a proxy.
+    fn proxied(&self, task: ProxyTask, server: &Server) -> anyhow::Result<Figures> {
+        match task {
+            ProxyTask::Sparse => proxy_loads::sparse(self.data, server),
+            ProxyTask::Start => proxy_loads::start(self.data, server),
+            ProxyTask::Fill => proxy_loads::fill(self.data, server),
+            ProxyTask::Cold | ProxyTask::Crowd => {
+                let (arguments, bytes) = proxy_loads::arguments(self.data, task)?.context("no arguments")?;
+                let origin = server.origin()?;
+                let before = origin.bytes_read()?;
+                let report = self.bench(&arguments, server, pinned)?.finish()?;
+                let fetched = origin.bytes_read()? - before;
+                let mut figures = figures(&report)?;
+                figures.insert(Figure::Fetched, fetched as f64 / bytes as f64);
+                Ok(figures)
+            }
+        }
+    }
+
     /// Measures many connections relative to few.
     fn busy(&self, server: &Server) -> anyhow::Result<Figures> {
         let load = |connections: &str| ["read", "/big", "-s", "2k", "-c", connections].map(str::to_owned);
@@ -258,6 +280,29 @@ impl Measure<'_> {
         let share = rate(&many) / rate(&few).max(1e-9);
         many.insert(Figure::Share, share);
         Ok(many)
+    }
+}
+
+/// The processor time of a process from a moment on.
+pub(crate) struct ProcessTime {
+    pid: u32,
+    before: ProcessCosts,
+}
+
+impl ProcessTime {
+    /// Begins now.
+    pub(crate) fn from_now(pid: u32) -> anyhow::Result<Self> {
+        Ok(Self { pid, before: ProcessCosts::of(pid)? })
+    }
+
+    /// Begins with the start of the process.
+    pub(crate) fn from_start(pid: u32) -> Self {
+        Self { pid, before: ProcessCosts::default() }
+    }
+
+    /// Returns the time until now in microseconds.
+    pub(crate) fn microseconds(&self) -> anyhow::Result<f64> {
+        Ok(ProcessCosts::of(self.pid)?.since(&self.before).cpu_nanoseconds as f64 / 1e3)
     }
 }
 

@@ -171,6 +171,7 @@ impl LoadOutcome {
         match goal.basis {
             Basis::Ratio => self.ratio(side, ServerSide::Theirs, goal.figure),
             Basis::Ours => self.median(side, goal.figure),
+            Basis::Floor => self.ratio(side, ServerSide::Floor, goal.figure),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! A load with its goals: the types that describe it.
 
 use crate::figures::{Figure, Goal};
+use crate::proxies::ProxyPlan;
+use crate::proxy_rows::ProxyTask;
 use crate::secured::RowSecurity;
 
 pub(crate) const CPU: Figure = Figure::Cpu;
@@ -70,6 +72,8 @@ pub(crate) enum MeasuredServers {
     TheirClients,
     /// Several rate-limited servers of ours.
     Limited,
+    /// Proxies in front of one origin.
+    Proxies(ProxyPlan),
 }
 
 /// The kind of a load.
@@ -103,6 +107,8 @@ pub(crate) enum RowLoad {
     Formation,
     /// A restart of a manager after it was killed.
     Restart,
+    /// A load of proxies.
+    Proxy(ProxyTask),
 }
 
 /// Two loads as arguments of `scalla bench`.
@@ -142,7 +148,8 @@ impl RowLoad {
             | Self::Gather(_)
             | Self::Crowd(_)
             | Self::Formation
-            | Self::Restart => Vec::new(),
+            | Self::Restart
+            | Self::Proxy(_) => Vec::new(),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! tmpfs.
 
 use crate::figures::{Figure, Goal};
+use crate::proxy_rows;
 use crate::row::{
     CPU, ClientTask, ConcurrentLoads, MeasuredServers, Row, RowLoad, RowMethod, RowSetting, SourceServers,
     THROUGHPUT, bench, words,
@@ -25,6 +26,7 @@ pub(crate) fn all() -> Vec<Row> {
     rows.extend(neighbours());
     rows.extend(secured::rows());
     rows.extend(site::rows());
+    rows.extend(proxy_rows::rows());
     rows.extend(clients());
     rows.extend(sources());
     rows

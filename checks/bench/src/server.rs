@@ -1,8 +1,11 @@
 //! A running server of one side.
 
+use anyhow::Context;
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 
 use crate::children::ChildServer;
+use crate::proxies::OriginProcess;
 use crate::secured::RowSecurity;
 
 /// Path of the server of the Debian package.
@@ -29,6 +32,8 @@ pub(crate) struct Server {
     others: Vec<u16>,
     pub(crate) side: ServerSide,
     pub(crate) security: Option<RowSecurity>,
+    /// The origin and the directory of a proxy.
+    proxied: Option<(OriginProcess, PathBuf)>,
 }
 
 impl Server {
@@ -42,6 +47,7 @@ impl Server {
             others: Vec::new(),
             side,
             security: None,
+            proxied: None,
         })
     }
 
@@ -54,6 +60,7 @@ impl Server {
             others: Vec::new(),
             side,
             security: None,
+            proxied: None,
         }
     }
 
@@ -63,7 +70,7 @@ impl Server {
         let pids = all.iter().map(Self::pid).collect();
         let port = all.first().map_or(0, |server| server.port);
         let running = all.into_iter().flat_map(|server| server._running).collect();
-        Self { _running: running, pids, port, others, side, security: None }
+        Self { _running: running, pids, port, others, side, security: None, proxied: None }
     }
 
     /// Returns the measured process, or the first of several.
@@ -88,6 +95,22 @@ impl Server {
     /// Returns the server for the client of another side.
     pub(crate) fn on(self, side: ServerSide) -> Self {
         Self { side, ..self }
+    }
+
+    /// Returns the same server as a proxy of this origin, with its own files in `directory`.
+    pub(crate) fn behind(self, origin: OriginProcess, directory: PathBuf) -> Self {
+        Self { proxied: Some((origin, directory)), ..self }
+    }
+
+    /// Returns the origin of a proxy.
+    pub(crate) fn origin(&self) -> anyhow::Result<OriginProcess> {
+        self.proxied.as_ref().map(|(origin, _)| *origin).context("the server is no proxy")
+    }
+
+    /// Returns the directory of the cache of a proxy.
+    pub(crate) fn cache(&self) -> anyhow::Result<PathBuf> {
+        let (_, directory) = self.proxied.as_ref().context("the server is no proxy")?;
+        Ok(directory.join("cache"))
     }
 
     /// Returns the same server, which demands this security.

@@ -11,6 +11,7 @@ use std::process::Command;
 use crate::children::{ChildServer, SERVER_CPU, pinned};
 use crate::clients;
 use crate::data::Data;
+use crate::proxies;
 use crate::row::{CONNECTION_RATE, MeasuredServers, RowSetting, SERVER_RATE};
 use crate::server::{POLLING, Server, ServerSide, XROOTD, free_port};
 use crate::site;
@@ -55,6 +56,9 @@ impl<'d> Fleet<'d> {
                     site::start(self.data, ServerSide::Ours, ServerSide::Theirs)?,
                     site::start(self.data, ServerSide::Theirs, ServerSide::Theirs)?,
                 ],
+                MeasuredServers::Proxies(plan) => {
+                    proxies::start(self.data, plan, || self.ours(&RowSetting::default(), "local"))?
+                }
                 MeasuredServers::Servers => {
                     vec![
                         self.ours(setting, "ours")?,
