@@ -45,7 +45,7 @@ const MONITORING: MissingPart = missing("monitoring", "no monitoring data is sen
 pub(super) const PLUG_IN_STREAMS: MissingPart = missing("monitoring", "no records of plug-ins are sent");
 
 /// Directives by name or prefix; the first that fits.
-const BY_NAME: [(&str, MissingPart); 28] = [
+const BY_NAME: [(&str, MissingPart); 26] = [
     ("all.export", MASS_STORAGE),
     ("xrootd.export", MASS_STORAGE),
     ("oss.defaults", MASS_STORAGE),
