@@ -5,7 +5,7 @@
 //! (`bxq`).
 
 use crate::report::{NamedFigures, ReportSection, ReportValue, number_group, numbers};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Returns the section `info`: who the server is.
 pub fn info(host: &str, port: u16, instance: &str) -> ReportSection {
@@ -286,6 +286,8 @@ pub struct PathSizes {
     pub logical: String,
     /// The directory.
     pub physical: String,
+    /// The sizes are known. Else they are 0.
+    pub is_known: bool,
     /// Size of the file system, in bytes.
     pub total: u64,
     /// Free bytes.
@@ -322,6 +324,8 @@ pub struct StorageFigures {
     pub paths: Vec<PathSizes>,
     /// The spaces.
     pub spaces: Vec<SpaceSizes>,
+    /// The end of the look at them.
+    pub looked: Option<SystemTime>,
 }
 
 /// Bytes of the unit of sizes in the section `oss`.
@@ -427,7 +431,7 @@ mod tests {
     #[test]
     fn all_elements_are_there_in_order() {
         let spaces = vec![SpaceSizes { name: "aux".to_owned(), ..SpaceSizes::default() }];
-        let found = StorageFigures { paths: vec![PathSizes::default()], spaces };
+        let found = StorageFigures { paths: vec![PathSizes::default()], spaces, looked: None };
         let sections = vec![
             info("vm", 1094, "srv1"),
             buffers(&BufferFigures::default()),
@@ -455,7 +459,8 @@ mod tests {
             quota: Some(10_240),
             ..SpaceSizes::default()
         }];
-        let sections = vec![process(time), storage(&StorageFigures { paths: Vec::new(), spaces })];
+        let sections =
+            vec![process(time), storage(&StorageFigures { paths: Vec::new(), spaces, looked: None })];
         let xml = SummaryReport { sections, ..SummaryReport::default() }.xml();
         assert!(xml.contains("<usr><s>2</s><u>3</u></usr><sys><s>0</s><u>0</u></sys>"), "{xml}");
         assert!(xml.contains("<name>tape</name><tot>4</tot><free>1</free>"), "{xml}");

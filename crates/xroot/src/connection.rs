@@ -65,9 +65,12 @@ pub(crate) struct ConnectionCount {
 
 /// Serves a new connection as a session of its own.
 pub(crate) fn serve(shared: &Arc<FrontEnd>, arrival: Arrival, presence: LoopPresence) {
-    // Closed immediately if descriptors are exhausted, so that the present connections continue.
-    let Some(attendee) = shared.attendance.arrived() else { return };
     let hub = SessionHub::of(shared);
+    // Closed immediately if descriptors are exhausted, so that the present connections continue.
+    let Some(attendee) = shared.attendance.arrived() else {
+        hub.stats.exhausted.add(1);
+        return;
+    };
     hub.stats.connections.add(1);
     let driver = SessionDriver::new(&hub, &arrival.home, shared.new_session(arrival.peer));
     net::spawn_local(ConnectionTask {

@@ -188,6 +188,7 @@ impl FrontEnd {
             connections_most,
             memory_claimed: self.memory.claimed(),
             sessions: self.registry.len(),
+            descriptors: self.attendance.descriptors(),
         }
     }
 

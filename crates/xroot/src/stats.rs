@@ -40,6 +40,8 @@ counters! {
     connections,
     /// Connections closed.
     disconnections,
+    /// Connections that were not served because descriptors were exhausted.
+    exhausted,
     /// Logins.
     logins,
     /// Logins of clients that have authenticated.
@@ -194,6 +196,11 @@ impl ConnectionCounts {
         Some(CountedConnection(self.clone()))
     }
 
+    /// Returns the number of descriptors in use by connections and files, and its limit.
+    pub(crate) fn descriptors(&self) -> (usize, usize) {
+        (self.descriptors.used(), self.descriptors.limit())
+    }
+
     /// Returns the number of connections now and its maximum.
     pub(crate) fn figures(&self) -> (u64, u64) {
         (self.now.load(Ordering::Relaxed), self.most.load(Ordering::Relaxed))
@@ -224,6 +231,8 @@ pub struct FrontEndFigures {
     pub memory_claimed: usize,
     /// Sessions, including those without a login.
     pub sessions: usize,
+    /// Descriptors in use by connections and files of all protocols, and their limit.
+    pub descriptors: (usize, usize),
 }
 
 impl FrontEndFigures {

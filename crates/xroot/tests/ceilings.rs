@@ -7,8 +7,10 @@
 
 mod support;
 
+use base::DescriptorBudget;
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::sync::Arc;
 use support::client::{READING, read};
 use support::*;
 
@@ -171,4 +173,15 @@ fn clients_that_disconnect_while_waiting_for_memory_leave_the_queue() {
     drop(holders);
     server.until_sessions(0);
     until("all memory has returned", || server.door.memory_claimed() == 0);
+}
+
+#[test]
+fn connections_that_find_no_descriptor_are_counted() {
+    let mut wish = Wish::default();
+    wish.config.settings.descriptors = Arc::new(DescriptorBudget::new(2));
+    let server = Server::with(wish);
+    let _clients = [Client::login(server.address), Client::login(server.address)];
+    Client::connect(server.address).is_closed();
+    let figures = server.door.figures();
+    assert_eq!((figures.totals.exhausted, figures.descriptors), (1, (2, 2)));
 }

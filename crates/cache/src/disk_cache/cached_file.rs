@@ -434,6 +434,7 @@ impl<O: CacheOrigin> CachedFile<O> {
                 }
                 FillAction::Copy { read, fetch, bytes } => {
                     if let Some(content) = state.part(fetch, &bytes) {
+                        self.shared.counters.bytes_shared.add(content.len() as u64);
                         state.give(read, bytes.start, content);
                     }
                 }

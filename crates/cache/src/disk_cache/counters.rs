@@ -25,6 +25,7 @@ pub(super) struct CacheCounters {
     pub(super) bytes_delivered: CacheCounter,
     pub(super) bytes_hit: CacheCounter,
     pub(super) bytes_missed: CacheCounter,
+    pub(super) bytes_shared: CacheCounter,
     pub(super) bytes_ahead: CacheCounter,
     pub(super) bypasses: CacheCounter,
     pub(super) bytes_bypassed: CacheCounter,
@@ -46,6 +47,8 @@ pub struct DiskCacheStatus {
     pub open_files: u64,
     /// Total size of the file system, and the used bytes above which files are removed, and down to which.
     pub disk: (u64, u64, u64),
+    /// Used bytes of the file system at the last look, also by other files.
+    pub disk_used: u64,
     /// Maximum number of bytes between their request at the origin and their arrival on disk.
     pub memory_limit: u64,
     /// Number of blocks that wait for the disk.
@@ -66,7 +69,9 @@ pub struct DiskCacheStatus {
     pub bytes_hit: u64,
     /// Number of bytes that were fetched from the origin to be stored, also ahead of readers.
     pub bytes_missed: u64,
-    /// Those of them that were fetched ahead of readers.
+    /// Number of bytes that readers got from memory where they were fetched to be stored. Never falls.
+    pub bytes_shared: u64,
+    /// Those of the fetched bytes that were fetched ahead of readers.
     pub bytes_ahead: u64,
     /// Number of requests for bytes that were not stored.
     pub bypasses: u64,

@@ -156,6 +156,7 @@ impl<O: CacheOrigin> DiskCache<O> {
         let (recorder, recorded) = IndexRecorder::new(&shared.context)?;
         shared.set_room(settings.limits.room(usage, 0));
         shared.total.store(usage.0, Ordering::Relaxed);
+        shared.used.store(usage.1, Ordering::Relaxed);
         let cache = Arc::new(Self {
             shared,
             table: CacheTable::new(),
@@ -400,6 +401,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             is_known: !shared.index.is_searching(),
             open_files: self.table.len() as u64,
             disk: (total, high, low),
+            disk_used: shared.used.load(Ordering::Relaxed),
             memory_limit: shared.memory.limit(),
             waiting_writes: shared.writes.queued() as u64,
             memory: shared.memory.used(),
@@ -410,6 +412,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             bytes_delivered: counters.bytes_delivered.get(),
             bytes_hit: counters.bytes_hit.get(),
             bytes_missed: counters.bytes_missed.get(),
+            bytes_shared: counters.bytes_shared.get(),
             bytes_ahead: counters.bytes_ahead.get(),
             bypasses: counters.bypasses.get(),
             bytes_bypassed: counters.bytes_bypassed.get(),

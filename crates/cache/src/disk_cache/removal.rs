@@ -114,6 +114,7 @@ impl<O: CacheOrigin> DiskCache<O> {
         let usage = self.shared.on_disk(move || context.disk.usage()).await;
         let Some(Ok(usage)) = usage else { return };
         self.shared.total.store(usage.0, Ordering::Relaxed);
+        self.shared.used.store(usage.1, Ordering::Relaxed);
         let excesses = self.limits.excesses(usage, self.shared.index.bytes());
         let capacity = self.limits.capacity(usage, self.shared.index.bytes());
         self.shared.index.set_capacity(capacity);

@@ -47,6 +47,8 @@ pub(super) struct CacheShared {
     stored: AtomicU64,
     /// The size of the file system.
     pub(super) total: AtomicU64,
+    /// Its used bytes at the last look.
+    pub(super) used: AtomicU64,
     /// The time of the last failure of the disk.
     failed: AtomicI64,
     logged: AtomicI64,
@@ -96,6 +98,7 @@ impl CacheShared {
             room: AtomicU64::new(0),
             stored: AtomicU64::new(0),
             total: AtomicU64::new(0),
+            used: AtomicU64::new(0),
             failed: AtomicI64::new(i64::MIN),
             logged: AtomicI64::new(i64::MIN),
             removal: Notify::new(),

@@ -30,14 +30,12 @@ pub(super) fn memory_cache_section(status: &MemoryCacheStatus) -> ReportSection 
 
 fn section(kind: &'static str, status: &DiskCacheStatus) -> ReportSection {
     let fetched = status.bytes_missed.saturating_sub(status.bytes_ahead);
-    let not_stored =
-        status.bytes_delivered.saturating_sub(status.bytes_hit).saturating_sub(status.bytes_bypassed);
     let (total, high, low) = status.disk;
     let reads = number_group([
         ("in", fetched),
         ("out", status.bytes_delivered),
         ("hits", status.bytes_hit),
-        ("miss", not_stored),
+        ("miss", status.bytes_shared),
     ]);
     let files = number_group([
         ("opened", status.opens),
@@ -77,6 +75,7 @@ mod tests {
             bytes_ahead: 300,
             bytes_delivered: 5000,
             bytes_hit: 4000,
+            bytes_shared: 940,
             bytes_bypassed: 60,
             bypasses: 2,
             disk: (900, 800, 700),

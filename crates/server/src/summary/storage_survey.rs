@@ -5,10 +5,10 @@ use config::Effective;
 use monitor::{PathSizes, SpaceSizes, StorageFigures};
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use storage::{Backend, Pool};
 
 /// Time from one look at the file systems to the next.
@@ -94,19 +94,7 @@ impl SurveyedStorage {
     }
 
     fn look(&self) -> StorageFigures {
-        let paths = self.exports.iter().map(|(path, directory)| {
-            let mut found = PathSizes {
-                logical: path.text().into_owned(),
-                physical: directory.display().to_string(),
-                ..PathSizes::default()
-            };
-            if let Ok(status) = rustix::fs::statvfs(directory) {
-                let bytes = |blocks: u64| blocks.saturating_mul(status.f_frsize);
-                (found.total, found.free) = (bytes(status.f_blocks), bytes(status.f_bavail));
-                (found.inodes, found.inodes_free) = (status.f_files, status.f_favail);
-            }
-            found
-        });
+        let paths = self.exports.iter().map(|(path, directory)| sizes(path, directory));
         let root = LogicalPath::root();
         let spaces = self.spaces.iter().filter_map(|(name, partitions)| {
             let usage = self.backend.usage(&root, Some(name)).ok()?;
@@ -120,6 +108,37 @@ impl SurveyedStorage {
                 quota: usage.quota,
             })
         });
-        StorageFigures { paths: paths.collect(), spaces: spaces.collect() }
+        let (paths, spaces) = (paths.collect(), spaces.collect());
+        StorageFigures { paths, spaces, looked: Some(SystemTime::now()) }
+    }
+}
+
+/// Returns the sizes of the file system of an export, if it tells them.
+fn sizes(path: &LogicalPath, directory: &Path) -> PathSizes {
+    let mut found = PathSizes {
+        logical: path.text().into_owned(),
+        physical: directory.display().to_string(),
+        ..PathSizes::default()
+    };
+    if let Ok(status) = rustix::fs::statvfs(directory) {
+        let bytes = |blocks: u64| blocks.saturating_mul(status.f_frsize);
+        (found.total, found.free) = (bytes(status.f_blocks), bytes(status.f_bavail));
+        (found.inodes, found.inodes_free) = (status.f_files, status.f_favail);
+        found.is_known = true;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_a_file_system_does_not_tell_are_not_known() {
+        let directory = std::env::temp_dir();
+        let found = sizes(&LogicalPath::root(), &directory);
+        assert!(found.is_known && found.total > 0);
+        let missing = directory.join(format!("missing-{}", std::process::id()));
+        assert!(!sizes(&LogicalPath::root(), &missing).is_known);
     }
 }

@@ -4,7 +4,7 @@ use super::world::{BLOCK, TestCache, World, settings};
 use super::{key, path};
 use crate::disk_cache::{DiskShare, EVICTED_AT_ONCE};
 use crate::store::StoreContext;
-use crate::{BlockStore, DiskCacheSettings, OriginVersion};
+use crate::{BlockStore, CacheDisk, DiskCacheSettings, OriginVersion};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -459,7 +459,11 @@ async fn what_the_cache_does_is_counted() {
     );
     assert_eq!((status.damaged_blocks, status.bytes_bypassed, status.memory), (1, 0, 0));
     assert_eq!((status.bytes_delivered, status.bytes_ahead, status.bypasses), (20 + 2 * BLOCK + 10, 0, 0));
+    // A hit that turned out to be wrong stays one.
+    assert_eq!(status.bytes_shared, 20 + BLOCK + 10);
     assert_eq!((status.closes, status.memory_limit, status.disk.0), (0, 1 << 20, 1 << 20));
+    cache.make_room().await;
+    assert_eq!(cache.status().disk_used, world.disk.usage().unwrap().1);
     cache.shared.set_full(true);
     assert!(cache.status().is_paused);
     world.check_read(&reader, 3 * BLOCK + 5, 30).await.unwrap();

@@ -1,9 +1,10 @@
 //! Families about open files, storage, threads for disks, and the disk cache.
 
 use super::ServerMetrics;
+use crate::summary::seconds;
 use cache::DiskCacheStatus;
 use logical::{LogicalTotals, ThirdPartyCounts};
-use monitor::{MetricKind, MetricsText};
+use monitor::{MetricKind, MetricsText, StorageFigures};
 use xroot::FrontEndFigures;
 
 /// Maximum number of exports and of spaces that metrics have, because each has series of its own.
@@ -11,6 +12,21 @@ const PATHS_MAX: usize = 256;
 
 /// The path that stands for the disk cache, as collectors of XRootD name it.
 const CACHE_PATH: &str = "/cache";
+
+/// Writes whether the sizes of exports are known, and since when.
+fn exports(text: &mut MetricsText, found: &StorageFigures) {
+    let Some(looked) = found.looked else { return };
+    let help =
+        "The end of the last look at the file systems of exports and at spaces, in seconds since 1970.";
+    text.gauge("scalla_storage_survey_timestamp_seconds", help, seconds(looked));
+    if !found.paths.is_empty() {
+        let help = "1 if the file system of the export has told its size.";
+        let mut family = text.family(MetricKind::Gauge, "scalla_export_answers", help);
+        for path in found.paths.iter().take(PATHS_MAX) {
+            family.sample(&[("ns", &path.logical)], u64::from(path.is_known));
+        }
+    }
+}
 
 impl ServerMetrics {
     pub(super) fn files(&self, text: &mut MetricsText) {
@@ -48,26 +64,27 @@ impl ServerMetrics {
     pub(super) fn storage(&self, text: &mut MetricsText) {
         let cache = self.cache_status();
         let found = self.summary.storage.as_ref().map(|storage| storage.found()).unwrap_or_default();
-        if found.paths.is_empty() && cache.is_none() {
-            return;
-        }
-        let help = "Size of the file systems of exports and of the disk cache.";
-        let mut family = text.family(MetricKind::Gauge, "xrootd_storage_volume_bytes", help);
-        for path in found.paths.iter().take(PATHS_MAX) {
-            for (kind, bytes) in [("total", path.total), ("free", path.free)] {
-                family.sample(&[("ns", &path.logical), ("type", kind), ("server_type", "origin")], bytes);
+        exports(text, &found);
+        let known: Vec<_> = found.paths.iter().take(PATHS_MAX).filter(|path| path.is_known).collect();
+        if !known.is_empty() || cache.is_some() {
+            let help = "Size of the file systems of exports and of the disk cache.";
+            let mut family = text.family(MetricKind::Gauge, "xrootd_storage_volume_bytes", help);
+            for path in &known {
+                for (kind, bytes) in [("total", path.total), ("free", path.free)] {
+                    family.sample(&[("ns", &path.logical), ("type", kind), ("server_type", "origin")], bytes);
+                }
+            }
+            if let Some(cache) = &cache {
+                let total = cache.disk.0;
+                for (kind, bytes) in [("total", total), ("free", total.saturating_sub(cache.disk_used))] {
+                    family.sample(&[("ns", CACHE_PATH), ("type", kind), ("server_type", "cache")], bytes);
+                }
             }
         }
-        if let Some(cache) = &cache {
-            let total = cache.disk.0;
-            for (kind, bytes) in [("total", total), ("free", total.saturating_sub(cache.bytes))] {
-                family.sample(&[("ns", CACHE_PATH), ("type", kind), ("server_type", "cache")], bytes);
-            }
-        }
-        if !found.paths.is_empty() {
+        if !known.is_empty() {
             let help = "Inodes of the file systems of exports.";
             let mut family = text.family(MetricKind::Gauge, "scalla_storage_inodes", help);
-            for path in found.paths.iter().take(PATHS_MAX) {
+            for path in &known {
                 for (kind, number) in [("total", path.inodes), ("free", path.inodes_free)] {
                     family.sample(&[("ns", &path.logical), ("type", kind)], number);
                 }
@@ -110,14 +127,12 @@ impl ServerMetrics {
 
     pub(super) fn cache(&self, text: &mut MetricsText) {
         let Some(cache) = self.cache_status() else { return };
-        let not_stored =
-            cache.bytes_delivered.saturating_sub(cache.bytes_hit).saturating_sub(cache.bytes_bypassed);
         let help = "Bytes since the start: read from the disk cache (hit), from the origin (miss), from the origin and \
                     not stored (bypass), fetched ahead (prefetch), stored (to_disk).";
         let mut family = text.family(MetricKind::Gauge, "xrootd_cache_access_bytes", help);
         for (kind, bytes) in [
             ("hit", cache.bytes_hit),
-            ("miss", not_stored),
+            ("miss", cache.bytes_shared),
             ("bypass", cache.bytes_bypassed),
             ("prefetch", cache.bytes_ahead),
             ("to_disk", cache.bytes_stored),

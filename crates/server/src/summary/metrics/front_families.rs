@@ -37,8 +37,16 @@ pub(super) fn connections(metrics: &ServerMetrics, text: &mut MetricsText, front
             ("host", refused(&metrics.refusals.denied)),
             ("protocol", refused(&metrics.refusals.unknown)),
             ("http_limit", http.refused),
+            ("descriptors", front.totals.exhausted),
         ],
     );
+    let (used, limit) = front.descriptors;
+    text.family(
+        MetricKind::Gauge,
+        "scalla_descriptors",
+        "Descriptors that connections and open files use, and the number above which connections are closed.",
+    )
+    .each("type", [("used", used as u64), ("limit", limit as u64)]);
     text.gauge("scalla_sessions", "Sessions of the xroot protocol.", front.sessions as u64);
     text.gauge(
         "scalla_request_memory_bytes",
