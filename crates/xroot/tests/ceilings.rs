@@ -11,7 +11,7 @@ use base::DescriptorBudget;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::Arc;
-use support::client::{READING, read};
+use support::client::{HANDSHAKE, READING, read};
 use support::*;
 
 /// Length of the longest argument in bytes.
@@ -181,7 +181,9 @@ fn connections_that_find_no_descriptor_are_counted() {
     wish.config.settings.descriptors = Arc::new(DescriptorBudget::new(2));
     let server = Server::with(wish);
     let _clients = [Client::login(server.address), Client::login(server.address)];
-    Client::connect(server.address).is_closed();
+    let mut refused = Client::connect(server.address);
+    refused.send_bytes(&HANDSHAKE);
+    refused.is_closed();
     let figures = server.door.figures();
     assert_eq!((figures.totals.exhausted, figures.descriptors), (1, (2, 2)));
 }
