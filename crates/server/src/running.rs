@@ -198,9 +198,7 @@ impl RunningServer {
         let doors = http_service::doors(&xroot, http.as_ref());
         let acceptor = PortAcceptor::start(listener, loops.clone(), doors, admission(doorkeeper.clone()))
             .map_err(system("a thread"))?;
-        let front = (http.as_ref(), &reporter, &xroot);
-        set_metrics(front, &acceptor, cluster.as_ref(), transfers.as_ref(), &supervisor)
-            .map_err(system("a thread"))?;
+        set_metrics((&http, &reporter, &xroot), &acceptor, &cluster, transfers.as_ref(), &supervisor)?;
         Ok(Self {
             address,
             loops,
@@ -387,21 +385,22 @@ impl RunningServer {
 
 /// Gives HTTP the metrics of a server, which has all its parts now.
 fn set_metrics(
-    (http, reporter, xroot): (Option<&HttpService>, &SummaryReporter, &Arc<xroot::XrootDoor>),
+    (http, reporter, xroot): (&Option<HttpService>, &SummaryReporter, &Arc<xroot::XrootDoor>),
     acceptor: &PortAcceptor,
-    cluster: Option<&ClusterThread>,
+    cluster: &Option<ClusterThread>,
     residency: Option<&Option<purging::ServerResidency>>,
     supervisor: &Supervisor,
-) -> std::io::Result<()> {
-    let Some(place) = http.and_then(HttpService::metrics) else { return Ok(()) };
+) -> Result<(), StartError> {
+    let Some(place) = http.as_ref().and_then(HttpService::metrics) else { return Ok(()) };
     let residency = residency.and_then(Option::as_ref);
     let sources = MetricsSources {
         refusals: acceptor.refusals().clone(),
-        cluster: cluster.map(ClusterThread::view),
+        cluster: cluster.as_ref().map(ClusterThread::view),
         queue: residency.and_then(purging::ServerResidency::queue_directory).map(ToOwned::to_owned),
         purge: residency.and_then(|residency| residency.purge.as_ref()).map(Arc::downgrade),
     };
-    place.set(ServerMetrics::start(reporter.summary().clone(), xroot, sources, supervisor)?);
+    let metrics = ServerMetrics::start(reporter.summary().clone(), xroot, sources, supervisor);
+    place.set(metrics.map_err(|source| StartError::System { what: "a thread", source })?);
     Ok(())
 }
 
