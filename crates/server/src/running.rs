@@ -181,8 +181,7 @@ impl RunningServer {
         let staged = logical.as_ref().map(|logical| purging::start(logical, effective, &supervisor));
         let (own, transfers) = staged.transpose()?.unzip();
         let serve = |files| proxied_files::serve(files, effective, cluster.as_ref(), &supervisor);
-        let origins = proxy.clone().map(serve);
-        let origins = origins.transpose().map_err(system("a thread"))?;
+        let origins = proxy.clone().map(serve).transpose().map_err(system("a thread"))?;
         let files = served_files(effective, address.port(), own.or(origins), cluster.as_ref(), forwarding)?;
         let files = guarded_files(files, effective, authorization.as_ref(), role, forwarding);
         let loops = Arc::new(start_loops(effective, &supervisor).map_err(system("threads"))?);
