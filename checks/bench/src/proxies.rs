@@ -178,6 +178,8 @@ fn link(data: &Data, directory: &Path) -> anyhow::Result<PathBuf> {
 /// Reads [`WARM`] through a proxy, and waits until its disk has all of it.
 fn warm(server: &Server, cache: CacheKind) -> anyhow::Result<()> {
     let mut command: Command = pinned(Path::new("/usr/bin/xrdcp"), CLIENT_CPU);
+    // Larger reads are not kept in memory.
+    command.env("XRD_CPCHUNKSIZE", "1048576");
     command.args(["--nopbar", "--force", &server.url(&format!("/{WARM}")), "/dev/null"]);
     run(command, PATIENCE)?;
     match cache {

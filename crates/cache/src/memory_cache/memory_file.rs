@@ -54,12 +54,11 @@ impl MemoryFile {
         !self.is_retired.load(Ordering::Acquire) && !self.has_changed()
     }
 
-    /// Ends the keeping of pages. With `is_suspect`, reads compare the version at the origin from now on.
-    pub(super) fn retire(&self, is_suspect: bool) {
+    /// Ends the keeping of pages, because changes do not find this version any longer. Reads compare the version at the
+    /// origin from now on.
+    pub(super) fn retire(&self) {
         self.is_retired.store(true, Ordering::Release);
-        if is_suspect {
-            self.is_suspect.store(true, Ordering::Release);
-        }
+        self.is_suspect.store(true, Ordering::Release);
     }
 
     fn fetches(&self) -> MutexGuard<'_, HashMap<u64, PageLock>> {

@@ -27,9 +27,19 @@ use page_table::PageTable;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// Maximum number of files of which pages can be found, as in XRootD. Pages of others are removed when their turn comes.
 const FILES_MAX: usize = 16_384;
+
+/// Bytes of a permit for fetches.
+const FETCH_UNIT: u64 = 1024;
+
+/// Returns the permits for a fetch of these bytes.
+fn fetch_units(bytes: u64) -> usize {
+    usize::try_from(bytes.div_ceil(FETCH_UNIT))
+        .map_or(Semaphore::MAX_PERMITS, |units| units.min(Semaphore::MAX_PERMITS))
+}
 
 /// Sizes of a memory cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,6 +103,8 @@ pub struct MemoryCache {
     changes: Arc<ChangeTable>,
     files: Mutex<FileTable>,
     pages: PageTable,
+    /// The memory for replies of the origins that have not become pages, in units of [`FETCH_UNIT`].
+    fetches: Arc<Semaphore>,
     counters: MemoryCacheCounters,
 }
 
@@ -116,6 +128,7 @@ impl MemoryCache {
             changes: ChangeTable::new(),
             files: Mutex::default(),
             pages: PageTable::new(settings.bytes, page_bytes),
+            fetches: Arc::new(Semaphore::new(fetch_units((settings.bytes / 4).max(page_bytes)))),
             counters: MemoryCacheCounters::default(),
         })
     }
@@ -155,14 +168,16 @@ impl MemoryCache {
             return None;
         }
         if let Some(file) = table.files.get(key) {
-            if file.version() == version && !file.has_changed() {
+            if file.version() == version && file.may_keep() {
                 return Some(file.clone());
             }
-            if file.version().modified > version.modified {
-                // This reader has an old version open.
+            let is_read = Arc::strong_count(file) > 1 && file.may_keep();
+            if is_read && file.version().modified > version.modified {
+                // This reader may have an old version open.
                 return None;
             }
-            file.retire(false);
+            // Changes find the new version only, so readers of this one compare from now on.
+            file.retire();
         } else if table.files.len() >= FILES_MAX {
             let unused = table.files.iter().find(|(_, file)| Arc::strong_count(file) == 1);
             let unused = unused.map(|(key, _)| key.clone())?;
@@ -190,17 +205,14 @@ impl MemoryCache {
         let mut table = self.files();
         if is_content {
             if let Some(file) = CacheKey::new(path).and_then(|key| table.files.remove(&key)) {
-                file.retire(true);
+                file.retire();
             }
             return;
         }
-        let is_within = |key: &CacheKey| {
-            std::iter::successors(Some(key.data().clone()), LogicalPath::parent).any(|above| above == *path)
-        };
         table.files.retain(|key, file| {
-            let stays = !is_within(key);
+            let stays = !key.data().is_within(path);
             if !stays {
-                file.retire(false);
+                file.retire();
             }
             stays
         });

@@ -1,12 +1,13 @@
 //! [`MemoryCacheReader`]: a reader of a file in the memory cache.
 
-use super::MemoryCache;
 use super::memory_file::MemoryFile;
 use super::page_table::PageKey;
+use super::{MemoryCache, fetch_units};
 use crate::{CacheOrigin, CacheReadError, OriginVersion};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::Instant;
 
 /// A reader of a file. All readers of a version share its pages.
@@ -14,6 +15,8 @@ pub struct MemoryCacheReader<O: CacheOrigin> {
     cache: Arc<MemoryCache>,
     pub(super) file: Arc<MemoryFile>,
     origin: Arc<O>,
+    /// The origin has moved to another server; what it sends is not kept.
+    has_moved: AtomicBool,
 }
 
 impl<O: CacheOrigin> Drop for MemoryCacheReader<O> {
@@ -24,7 +27,7 @@ impl<O: CacheOrigin> Drop for MemoryCacheReader<O> {
 
 impl<O: CacheOrigin> MemoryCacheReader<O> {
     pub(super) fn new(cache: Arc<MemoryCache>, file: Arc<MemoryFile>, origin: Arc<O>) -> Self {
-        Self { cache, file, origin }
+        Self { cache, file, origin, has_moved: AtomicBool::new(false) }
     }
 
     /// Returns the version of the file.
@@ -36,6 +39,10 @@ impl<O: CacheOrigin> MemoryCacheReader<O> {
     /// Reports whether the file may have been changed through this server since it was opened, or is being changed.
     fn is_suspect(&self) -> bool {
         self.file.is_suspect() || self.cache.changes.is_content_changing(&self.file.key)
+    }
+
+    fn may_keep(&self) -> bool {
+        self.file.may_keep() && !self.has_moved.load(Ordering::Acquire)
     }
 
     fn key(&self, page: u64) -> PageKey {
@@ -89,16 +96,27 @@ impl<O: CacheOrigin> MemoryCacheReader<O> {
             return Ok(0);
         }
         let counters = &self.cache.counters;
-        if length as u64 > self.cache.settings.read_bytes_max || !self.file.may_keep() {
-            let content = self.request(&bytes).await?;
-            counters.bypasses.add(1);
-            counters.bytes_bypassed.add(length as u64);
-            copy_part(&content, bytes.start, &bytes, into).ok_or(CacheReadError::Ended)?;
+        if length as u64 > self.cache.settings.read_bytes_max || !self.may_keep() {
+            self.bypass(bytes.clone(), &bytes, into).await?;
         } else {
             self.read_pages(&bytes, into).await?;
         }
         counters.bytes_delivered.add(length as u64);
         Ok(length)
+    }
+
+    /// Reads a part of the bytes of a read from the origin, and keeps nothing.
+    async fn bypass(
+        &self,
+        part: Range<u64>,
+        bytes: &Range<u64>,
+        into: &mut [u8],
+    ) -> Result<(), CacheReadError<O::Failure>> {
+        let content = self.request(&part).await?;
+        self.cache.counters.bypasses.add(1);
+        self.cache.counters.bytes_bypassed.add(content.len() as u64);
+        copy_part(&content, part.start, bytes, into).ok_or(CacheReadError::Ended)?;
+        Ok(())
     }
 
     /// Reads from memory, and fetches the pages that are not there.
@@ -124,22 +142,28 @@ impl<O: CacheOrigin> MemoryCacheReader<O> {
             if self.cache.pages.contains(self.key(page)) {
                 continue;
             }
-            let content = self.fetch(page..end).await?;
-            copy_part(&content, at, bytes, into).ok_or(CacheReadError::Ended)?;
+            let fetched = at..(end * self.page_bytes()).min(self.file.version().size);
+            let units = u32::try_from(fetch_units(fetched.end - at)).unwrap_or(u32::MAX);
+            if let Ok(_room) = self.cache.fetches.try_acquire_many(units) {
+                let content = self.fetch(fetched).await?;
+                copy_part(&content, at, bytes, into).ok_or(CacheReadError::Ended)?;
+            } else {
+                // Too much is on its way already, so this read holds no more than its own bytes.
+                self.bypass(at.max(bytes.start)..fetched.end.min(bytes.end), bytes, into).await?;
+            }
             page = end;
         }
         Ok(())
     }
 
-    /// Requests pages at the origin and keeps them.
-    async fn fetch(&self, pages: Range<u64>) -> Result<Bytes, CacheReadError<O::Failure>> {
+    /// Requests the bytes of whole pages at the origin and keeps them.
+    async fn fetch(&self, bytes: Range<u64>) -> Result<Bytes, CacheReadError<O::Failure>> {
         let page_bytes = self.page_bytes();
-        let bytes = pages.start * page_bytes..(pages.end * page_bytes).min(self.file.version().size);
         let content = self.request(&bytes).await?;
         self.cache.counters.bytes_missed.add(content.len() as u64);
-        if self.file.may_keep() {
+        if self.may_keep() {
             let length = usize::try_from(page_bytes).unwrap_or(usize::MAX);
-            for (page, part) in pages.zip(content.chunks(length)) {
+            for (page, part) in (bytes.start / page_bytes..).zip(content.chunks(length)) {
                 // A part of the memory of a reply would keep all of it.
                 self.cache.pages.insert(self.key(page), Bytes::copy_from_slice(part));
             }
@@ -164,7 +188,7 @@ impl<O: CacheOrigin> MemoryCacheReader<O> {
                 return Err(CacheReadError::Changed);
             }
             // The origin has other servers with the file. What they send is delivered and not kept.
-            self.file.retire(false);
+            self.has_moved.store(true, Ordering::Release);
         }
         if content.len() != length {
             return Err(CacheReadError::Changed);

@@ -225,6 +225,60 @@ async fn a_copy_at_another_server_is_read_and_not_kept() {
     assert_eq!(check_read(&moved, 0, PAGE).await, Err(CacheReadError::Changed));
 }
 
+#[tokio::test]
+async fn readers_of_a_replaced_version_see_own_changes() {
+    let world = World::new();
+    world.put("/d/f", 10 * PAGE);
+    world.put("/d/g", 10 * PAGE);
+    let cache = start(&world, SETTINGS);
+    let old = open(&world, &cache, "/d/f").unwrap();
+    check_read(&old, 0, PAGE).await.unwrap();
+    world.put("/d/f", 10 * PAGE);
+    world.pass_time();
+    let _new = open(&world, &cache, "/d/f").unwrap();
+    cache.change_content(&path("/d/f")).made();
+    assert_eq!(old.0.read_now(0, &mut [0; 10]), None);
+    assert_eq!(check_read(&old, 0, PAGE).await, Err(CacheReadError::Changed));
+    // A renamed file is changed under a name by which the cache does not know it.
+    let renamed = open(&world, &cache, "/d/g").unwrap();
+    check_read(&renamed, 0, PAGE).await.unwrap();
+    cache.change_name(&path("/d/g")).made();
+    world.put("/d/g", 10 * PAGE);
+    assert_eq!(check_read(&renamed, 0, PAGE).await, Err(CacheReadError::Changed));
+}
+
+#[tokio::test]
+async fn a_reader_that_has_moved_keeps_nothing_and_others_do() {
+    let world = World::new();
+    world.put("/d/f", 10 * PAGE);
+    let cache = start(&world, SETTINGS);
+    let moved = open_with(&world, &cache, "/d/f", TestOrigin::set_moved).unwrap();
+    check_read(&moved, 0, PAGE).await.unwrap();
+    let other = open(&world, &cache, "/d/f").unwrap();
+    check_read(&other, 0, PAGE).await.unwrap();
+    assert_eq!(other.0.read_now(0, &mut [0; 10]), Some(10));
+}
+
+#[tokio::test]
+async fn replies_in_progress_are_bounded_beside_the_pages() {
+    let world = World::new();
+    world.put("/d/f", 10 * PAGE);
+    let cache = start(&world, MemoryCacheSettings { bytes: 4 * PAGE, ..SETTINGS });
+    let gate = Arc::new(Semaphore::new(0));
+    let slow = open_with(&world, &cache, "/d/f", |origin| origin.wait_at(gate.clone())).unwrap();
+    let other = open(&world, &cache, "/d/f").unwrap();
+    let waiting = tokio::spawn(async move { check_read(&slow, 0, PAGE).await });
+    world.until(|| world.waiting() > 0).await;
+    let fetched = world.fetched();
+    check_read(&other, 5 * PAGE + 7, 1).await.unwrap();
+    assert_eq!(world.fetched(), fetched + 1, "no more than the bytes of the read");
+    gate.close();
+    waiting.abort();
+    waiting.await.ok();
+    check_read(&other, 6 * PAGE, 1).await.unwrap();
+    assert_eq!(other.0.read_now(6 * PAGE, &mut [0; 10]), Some(10));
+}
+
 /// One client: opens, reads, and changes files.
 async fn client(world: World, cache: Arc<MemoryCache>, seed: u64) {
     let mut rng = SplitMix64::new(seed);

@@ -21,6 +21,11 @@ const PIECE_BYTES: u64 = 256 * 1024;
 const NOW_PIECE_BYTES: u64 = 32 * 1024;
 /// Maximum number of bytes of blocks that a read without waiting reads and compares.
 const NOW_BYTES_MAX: u64 = 256 * 1024;
+/// Maximum number of bytes that are verified for each byte of a read without waiting, beyond [`NOW_SMALL_BYTES`]. A
+/// request of many small pieces would otherwise keep its thread busy with blocks of which it wants little.
+const NOW_FACTOR: u64 = 4;
+/// Number of bytes that may be verified for any read without waiting.
+const NOW_SMALL_BYTES: u64 = 4096;
 /// Time in seconds after which a state file is replaced only for the record of accesses.
 const ACCESS_INTERVAL: i64 = 60;
 
@@ -255,7 +260,8 @@ impl BlockStore {
             return false;
         }
         let (first, last) = (offset / self.block_bytes, (end - 1) / self.block_bytes);
-        if self.bytes_of(last).end - self.bytes_of(first).start > NOW_BYTES_MAX {
+        let verified = self.bytes_of(last).end - self.bytes_of(first).start;
+        if verified > NOW_BYTES_MAX || verified > NOW_SMALL_BYTES.max(into.len() as u64 * NOW_FACTOR) {
             return false;
         }
         let mut is_good = true;
