@@ -97,7 +97,7 @@ pub(crate) fn arguments(data: &Data, task: ProxyTask) -> anyhow::Result<Option<(
     })
 }
 
-/// Reads a part in each step of a file, at positions that are no multiples of blocks.
+/// Reads a part in each step of a file, at positions between the limits of blocks.
 pub(crate) fn sparse(data: &Data, server: &Server) -> anyhow::Result<Figures> {
     let (origin, name) = (server.origin()?, new_name(data, SPARSE)?);
     let mut session = connect(server.address())?;

@@ -34,7 +34,7 @@ pub struct HttpCounters {
 pub struct HttpFigures {
     /// Requests that have a reply, by method and class of the status.
     pub requests: HttpRequestCounts,
-    /// Connections that ended because what they sent is no request.
+    /// Connections that ended because their bytes were not a request.
     pub malformed: u64,
     /// Connections and handshakes that were refused.
     pub refused: u64,

@@ -1,6 +1,6 @@
 //! The memory of connections, charged to the limit of the process (`scalla.memory`).
 //!
-//! A request is charged for what one of its method can hold, until its reply has been handed over. A
+//! A request is charged for the memory that one of its method can hold, until its reply has been handed over. A
 //! connection without a request is charged for its buffers, from its first request on. A request that
 //! gets no memory is refused with 503, before anything is done for it. HTTP takes at most half of the
 //! memory, so that sessions of the xroot protocol always find some, and one host at most a part of that.

@@ -19,7 +19,7 @@ const PATH: &str = "/metrics";
 /// The pause after which a collector may try again, in seconds.
 const RETRY_SECONDS: u32 = 1;
 
-/// Returns the page; `None` if the request has another path, or there is no page.
+/// Returns the page; `None` if the request has another path, or the page is absent.
 pub(crate) async fn reply(shared: &HttpFrontEnd, peer: IpAddr, head: &Parts) -> Option<RequestReply> {
     let page = shared.config.metrics.as_ref().filter(|_| head.uri.path() == PATH)?;
     let replied = match refusal(page, peer, head) {

@@ -25,7 +25,7 @@ const KEPT_BYTES_MAX: usize = 256 << 20;
 /// Bytes that a name takes beside its own.
 const NAME_BYTES: usize = 64;
 
-/// Sends what an operation that was started later has answered.
+/// Sends the reply of an operation that was started later.
 fn forward(started: Started, obligation: vfs::DeferredReply) {
     match started {
         Started::Done(answer) => obligation.send(answer),

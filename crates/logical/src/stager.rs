@@ -60,7 +60,7 @@ pub trait Stager: Send + Sync {
     /// Returns the status of a file in mass storage, with the owner of the caller; `None` if the
     /// file does not exist there. May block for long.
     fn remote_status(&self, path: &LogicalPath) -> Result<Option<Metadata>, Error>;
-    /// Removes a file from mass storage. A missing one is no error. May block for long.
+    /// Removes a file from mass storage. A missing one counts as removed. May block for long.
     fn remove_remote(&self, path: &LogicalPath) -> Result<(), Error> {
         let _ = path;
         Ok(())

@@ -162,7 +162,7 @@ fn a_file_of_unknown_origin_is_kept() {
     assert_eq!(read(&server, "/data/f"), b"new content");
 }
 
-/// Two servers of one tree know nothing of each other.
+/// Two servers of one tree do not know each other.
 #[test]
 fn servers_of_one_tree_do_not_take_the_content_of_each_other() {
     let one = Server::new();

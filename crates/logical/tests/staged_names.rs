@@ -170,7 +170,7 @@ fn a_removal_that_mass_storage_refuses_is_an_error_and_can_be_repeated() {
         assert!(kind == ErrorKind::FsError && text.contains("no tape"), "{text}");
     }
     assert!(!is_on_disk(&server, "/data/f") && names.has("/data/f"));
-    // What is refused on disk does not reach mass storage.
+    // An operation that is refused on disk does not reach mass storage.
     let (_, names, client) = site(&[], &["/ro/f"], Options::default());
     client.call(remove("/ro/f")).error();
     assert!(names.has("/ro/f") && names.orders().is_empty());

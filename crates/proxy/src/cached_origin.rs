@@ -144,7 +144,7 @@ impl ProxyCacheReader {
         }
     }
 
-    /// Reads pieces, all at once. Returns the lengths of what was found.
+    /// Reads pieces, all at once. Returns the lengths of the pieces that were found.
     pub(crate) async fn read(
         &self,
         buffer: &mut [u8],

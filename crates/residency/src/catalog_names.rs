@@ -73,7 +73,7 @@ impl CatalogProgram {
         Ok(Some(names.filter(is_name).map(<[u8]>::to_vec).collect()))
     }
 
-    /// Runs the program, and returns the number and what follows its line.
+    /// Runs the program, and returns the number and the text after its line.
     fn run(&self, words: &OrderWords<'_>, most: usize) -> Result<(i32, Vec<u8>), CopyFailure> {
         self.answer_to(words, most).map_err(|error| self.failure(words.verb, &error))
     }

@@ -102,7 +102,7 @@ pub trait RemoteCatalog: Send + Sync {
         let _ = order;
         Ok(NameOutcome::Unknown)
     }
-    /// Returns the names in a directory of mass storage; `None` if there is no such directory. Blocks.
+    /// Returns the names in a directory of mass storage; `None` if the directory is missing. Blocks.
     fn list(&self, path: &LogicalPath) -> Result<Option<RemoteNames>, CopyFailure> {
         let _ = path;
         Ok(None)
@@ -123,7 +123,7 @@ pub enum NameOrder<'a> {
 pub enum NameOutcome {
     /// It was executed.
     Done,
-    /// There is no such file.
+    /// The file is missing.
     Missing,
     /// The name exists.
     Exists,

@@ -336,7 +336,7 @@ impl ResidencyEvents for FileEvents {
 struct QueueStager {
     residency: ServerTransfers,
     catalog: Option<Arc<dyn RemoteCatalog>>,
-    /// The log says that its program does not know all orders.
+    /// The log has a line about orders that its program does not know.
     warned: AtomicBool,
 }
 

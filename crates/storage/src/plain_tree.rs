@@ -280,7 +280,7 @@ impl PlainFile {
         Ok(done)
     }
 
-    /// Reads what is in memory, without waiting. Returns whether all of `into` was read. Some file systems cannot.
+    /// Reads bytes that are in memory, without waiting. Returns whether all of `into` was read. Some file systems cannot.
     #[must_use]
     pub fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
         let length = into.len();

@@ -44,7 +44,7 @@ fn fetch_units(bytes: u64) -> usize {
 /// Sizes of a memory cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryCacheSettings {
-    /// Maximum number of bytes of all pages, with what is needed to find them.
+    /// Maximum number of bytes of all pages and of their table.
     pub bytes: u64,
     /// Size of a page; a power of two.
     pub page_bytes: u64,

@@ -20,7 +20,7 @@ pub(super) struct PageKey {
     pub(super) page: u64,
 }
 
-/// What the pages use.
+/// The memory of the pages.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct PageUsage {
     pub(super) bytes: u64,
@@ -89,7 +89,7 @@ impl PageTable {
         }
     }
 
-    /// Returns what the pages use.
+    /// Returns the memory of the pages.
     pub(super) fn usage(&self) -> PageUsage {
         let mut usage = PageUsage::default();
         for shard in &self.shards {

@@ -15,7 +15,7 @@ pub struct MemoryCacheReader<O: CacheOrigin> {
     cache: Arc<MemoryCache>,
     pub(super) file: Arc<MemoryFile>,
     origin: Arc<O>,
-    /// The origin has moved to another server; what it sends is not kept.
+    /// The origin has moved to another server, whose bytes are not kept.
     has_moved: AtomicBool,
 }
 
@@ -187,7 +187,7 @@ impl<O: CacheOrigin> MemoryCacheReader<O> {
                 self.file.set_changed();
                 return Err(CacheReadError::Changed);
             }
-            // The origin has other servers with the file. What they send is delivered and not kept.
+            // The origin has other servers with the file. Their bytes are delivered and not kept.
             self.has_moved.store(true, Ordering::Release);
         }
         if content.len() != length {

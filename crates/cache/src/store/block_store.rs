@@ -44,7 +44,7 @@ pub enum StoreError {
 #[derive(Clone, Copy)]
 enum BlockRead {
     Waiting,
-    /// Only what is in memory.
+    /// Only bytes that are in memory.
     Now,
 }
 

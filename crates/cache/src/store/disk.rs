@@ -41,7 +41,7 @@ pub trait CacheDisk: Send + Sync {
 pub trait CacheDiskFile: Send + Sync {
     /// Reads. Fewer bytes than requested mean the end of the file.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
-    /// Reads what is in memory, without waiting. Returns whether all of `into` was read.
+    /// Reads bytes that are in memory, without waiting. Returns whether all of `into` was read.
     fn read_now(&self, offset: u64, into: &mut [u8]) -> bool;
     /// Writes all bytes.
     fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()>;

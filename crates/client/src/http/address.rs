@@ -99,7 +99,7 @@ impl HttpAddress {
     /// percent-encoded already. `davs`, `s3` and `s3s` stand for `https`, and `dav` for `http`.
     ///
     /// # Errors
-    /// It is no such URL, or it names a user.
+    /// It is another kind of URL, or it names a user.
     pub(super) fn parse(text: &str) -> Result<Self, Cause> {
         let bad = |why: &str| Cause::BadArgument(format!("the URL {why}"));
         let (scheme, rest) = text.split_once("://").ok_or_else(|| bad("has no ://"))?;

@@ -46,7 +46,7 @@ pub type UploadSource = Arc<dyn Fn() -> mpsc::Receiver<io::Result<Bytes>> + Send
 /// The failure of a transfer.
 #[derive(Clone, Debug)]
 pub enum TransferFailure {
-    /// There is no reply that could be used.
+    /// A usable reply is missing.
     Cause(Cause),
     /// The server has replied with an error.
     Status {
@@ -110,7 +110,7 @@ impl HttpTransfer {
     /// Begins to receive the file.
     ///
     /// # Errors
-    /// [`TransferFailure`]: also if the end of the file could not be told from a lost connection.
+    /// [`TransferFailure`]: also if the end of the file could be that of a lost connection.
     pub async fn get(&self, more: HeaderMap) -> Result<DownloadedFile, TransferFailure> {
         let reply = self.send(&Method::GET, &more, None).await?;
         check_encoding(&reply.headers)?;

@@ -135,7 +135,7 @@ fn turned_away(chooser: &Chooser, question: &Question) -> Option<ClusterAnswer> 
     }
     if let Some(shared) = policy.shared
         && question.avoided.never.len() >= shared.tries_max.max(1)
-        // The servers that cannot reach the files say nothing about the others.
+        // Servers that cannot reach the files are no sign that others cannot.
         && !(shared.unchecked && question.options.reason == RetryReason::Server)
     {
         return Some(ClusterAnswer::error(

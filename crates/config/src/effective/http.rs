@@ -48,7 +48,7 @@ pub struct StaticHeaderRule {
 /// The hosts that may read metrics.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub enum MetricsReaders {
-    /// None. There is no page with metrics.
+    /// None. The page with metrics is absent.
     #[default]
     Nobody,
     /// Connections from the loopback addresses of this machine.

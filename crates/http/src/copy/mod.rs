@@ -7,7 +7,7 @@
 //! | `pull` | copies from a remote server |
 //! | `push` | copies to a remote server |
 //! | `progress` | markers, and the last line of the reply |
-//! | `remote` | what the server implements: connections to remote servers |
+//! | `remote` | traits that the server implements: connections to remote servers |
 //! | `slots` | the number of copies at the same time |
 
 mod progress;
@@ -43,7 +43,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use vfs::Caller;
 
-/// Interval at which it is looked whether a client that has no reply yet has disconnected.
+/// Interval of the look for disconnected clients that have no reply yet.
 const DISCONNECT_LOOK: Duration = Duration::from_millis(500);
 
 /// The receiver of the body of a reply.

@@ -44,7 +44,7 @@ impl CopyProgress {
         self.counter().add(bytes);
     }
 
-    /// Begins at the first byte again. What the earlier attempt still counts does not count for this one.
+    /// Begins at the first byte again. Bytes that the earlier attempt still counts do not count for this one.
     pub(super) fn restart(&self) -> ByteCounter {
         let new = ByteCounter::default();
         *self.counter() = new.clone();

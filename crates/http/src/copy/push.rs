@@ -131,7 +131,7 @@ async fn read(
     }
 }
 
-/// Waits until there is no progress for too long.
+/// Waits until progress has been missing for too long.
 async fn stalled(task: &CopyTask, size: u64) -> HttpCopyFailure {
     let (mut seen, mut since) = (task.progress.bytes(), Instant::now());
     loop {

@@ -1,4 +1,4 @@
-//! What the server implements for copies: connections to remote servers.
+//! Traits that the server implements for copies: connections to remote servers.
 
 use bytes::Bytes;
 use hyper::HeaderMap;
@@ -71,7 +71,7 @@ pub enum RemoteFailure {
         /// The text of the server.
         text: String,
     },
-    /// There is no connection, no reply, or one that makes no sense.
+    /// The connection or the reply is missing, or the reply makes no sense.
     Failed(String),
 }
 

@@ -52,7 +52,7 @@ impl fmt::Display for CopyDirection {
     }
 }
 
-/// What the headers of COPY ask for.
+/// The order in the headers of COPY.
 #[derive(Clone, Debug)]
 pub struct CopyRequest {
     /// The side of this server.

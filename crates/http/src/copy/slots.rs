@@ -16,7 +16,7 @@ pub(crate) struct HttpCopySlots {
     parts: Mutex<HashMap<SlotOwner, Weak<Semaphore>>>,
 }
 
-/// What has a part of the places.
+/// The owner of a part of the places.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum SlotOwner {
     Host(ClientHost),

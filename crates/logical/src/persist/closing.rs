@@ -113,7 +113,7 @@ impl UnfinishedFiles {
         if self.number_at(target).is_some() {
             return Err(io::Error::from_raw_os_error(errno::TEXT_BUSY));
         }
-        // A rename publishes what has the name, which must be what the client has written.
+        // A rename publishes the file with the name, which must be the one that the client has written.
         if !backend.identity(path)?.is_same(&file.identity()?) {
             return Err(io::Error::other("another program has changed the new content"));
         }

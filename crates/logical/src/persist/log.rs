@@ -44,7 +44,7 @@ pub(crate) struct UnfinishedRecord {
     pub(crate) host: String,
     /// The identity of the file; `None` until it exists, and in records of version 1.
     pub(crate) proof: Option<Proof>,
-    /// The name of the file beside it whose place it takes when it is complete. It is no path, so that
+    /// The name of the file beside it whose place it takes when it is complete. It is a name and not a path, so that
     /// both are always in the same directory.
     pub(crate) replaces: Option<Vec<u8>>,
     /// The account that creates the file; `None` for the server itself.

@@ -286,7 +286,7 @@ impl UnfinishedFiles {
         table.insert(PendingFile::new(record.clone(), 1, ticket.ticket, None));
         self.recount(&table);
         drop(table);
-        // Nobody sees a replacement, so it must be known before it exists. Its name proves what it is.
+        // Nobody sees a replacement, so it must be known before it exists. Its name proves its kind.
         if record.replaces.is_some()
             && let Err(error) = self.journal.pending(&record)
         {

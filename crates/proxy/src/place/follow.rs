@@ -38,7 +38,7 @@ impl FollowedState {
 }
 
 impl OriginPlace {
-    /// Probes the server from now on also while there are no requests.
+    /// Probes the server from now on also without requests.
     pub(crate) fn follow(self: &Arc<Self>) -> FollowedState {
         if !self.is_followed.swap(true, Ordering::AcqRel) {
             self.runtime.spawn(follow(Arc::downgrade(self)));

@@ -58,7 +58,7 @@ impl SummaryReporter {
         Ok(Self { summary, orders })
     }
 
-    /// Returns what the reports are made from.
+    /// Returns the sources of the reports.
     pub(crate) fn summary(&self) -> &Arc<ServerSummary> {
         &self.summary
     }

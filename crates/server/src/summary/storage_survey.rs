@@ -113,7 +113,7 @@ impl SurveyedStorage {
     }
 }
 
-/// Returns the sizes of the file system of an export, if it tells them.
+/// Returns the sizes of the file system of an export, if they are known.
 fn sizes(path: &LogicalPath, directory: &Path) -> PathSizes {
     let mut found = PathSizes {
         logical: path.text().into_owned(),

@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(found(&with(None, None, &[])), [false, false, true, false, false]);
         assert_eq!(found(&with(Some(true), Some(true), &[])), [true, true, true, true, false]);
         assert_eq!(found(&with(Some(false), Some(false), &[])), [false; 5]);
-        // What the lists exclude stays excluded.
+        // Addresses that the lists exclude stay excluded.
         let lists = with(Some(true), None, &[CopySource::Private]);
         assert_eq!(found(&lists), [false, false, true, true, false]);
         assert_eq!(found(&with(None, Some(false), &[CopySource::Private])), [false; 5]);

@@ -1,4 +1,4 @@
-//! What the role in a cluster of proxies means for the managers, the files and `cms.dfs` of a node.
+//! The managers, the files and `cms.dfs` of a node by its role in a cluster of proxies.
 //!
 //! It is decided after all directives, because the last `all.role` counts, and that of cmsd.
 
@@ -6,7 +6,7 @@ use crate::effective::{ClusterConfig, Effective, NodeRole};
 use crate::report::{ConfigReport, ProblemKind};
 use crate::setting::Setting;
 
-/// Makes the node one of a cluster of proxies if its role says so, and reports what has no effect thereby.
+/// Makes the node one of a cluster of proxies if its role says so, and reports directives that have no effect then.
 pub(crate) fn finish_proxies(effective: &mut Effective, report: &mut ConfigReport) {
     let cluster = &mut effective.cluster;
     let proxy_managers = std::mem::take(&mut cluster.proxy_managers);

@@ -93,7 +93,7 @@ impl ServerMetrics {
     /// Starts the threads for figures that may hang.
     ///
     /// # Errors
-    /// The error of the system, if there are no threads.
+    /// The error of the system, if threads cannot be started.
     pub(crate) fn start(
         summary: Arc<ServerSummary>,
         door: &Arc<XrootDoor>,

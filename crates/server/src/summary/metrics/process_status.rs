@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// What the system reports about this process. A figure that it does not report is `None`.
+/// The report of the system about this process. A figure that it does not report is `None`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct ProcessStatus {
     pub(super) threads: Option<u64>,

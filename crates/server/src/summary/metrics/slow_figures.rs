@@ -45,7 +45,7 @@ impl SlowSources {
     /// Starts the threads of the sources. They end when this is dropped and they do not hang.
     ///
     /// # Errors
-    /// The error of the system, if there are no threads.
+    /// The error of the system, if threads cannot be started.
     pub(super) fn start(
         cluster: Option<ClusterView>,
         queue: Option<PathBuf>,
@@ -123,7 +123,7 @@ struct SourceShared<T> {
 }
 
 struct SourceState<T> {
-    /// What was found last, and when the look at it began.
+    /// The last figures, and the time at which the look for them began.
     found: Option<(Instant, Arc<T>)>,
     /// The begin of the look in progress.
     begun: Option<Instant>,
@@ -170,7 +170,7 @@ impl<T: Send + Sync + 'static> SlowSource<T> {
         }
     }
 
-    /// Waits for a look in progress. Returns what was found last, unless it is too old, and its age.
+    /// Waits for a look in progress. Returns the last figures, unless they are too old, and their age.
     fn seen(&self) -> (Option<Arc<T>>, Duration) {
         let mut state = self.shared.state();
         while let Some(begun) = state.begun {
@@ -208,7 +208,7 @@ mod tests {
         assert!(!waited.unwrap().1.timed_out());
     }
 
-    /// Sets the time of what was found last. A time in the future counts as now.
+    /// Sets the time of the last figures. A time in the future counts as now.
     fn set_time(source: &SlowSource<u64>, time: Instant) {
         source.shared.state().found.as_mut().unwrap().0 = time;
     }

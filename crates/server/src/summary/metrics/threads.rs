@@ -33,7 +33,7 @@ impl MetricsThreads {
     /// Starts the threads.
     ///
     /// # Errors
-    /// The error of the system, if there are no threads.
+    /// The error of the system, if threads cannot be started.
     pub(crate) fn start(place: &MetricsPlace, supervisor: &Supervisor) -> io::Result<Self> {
         let (orders, received) = sync_channel(METRICS_REQUESTS_MAX);
         let received = Arc::new(Mutex::new(received));
