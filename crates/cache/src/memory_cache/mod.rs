@@ -63,6 +63,7 @@ struct MemoryCacheCounters {
     bytes_delivered: CacheCounter,
     bytes_hit: CacheCounter,
     bytes_missed: CacheCounter,
+    bytes_shared: CacheCounter,
     bypasses: CacheCounter,
     bytes_bypassed: CacheCounter,
 }
@@ -88,6 +89,8 @@ pub struct MemoryCacheStatus {
     pub bytes_hit: u64,
     /// Number of bytes that were fetched and kept.
     pub bytes_missed: u64,
+    /// Number of bytes that readers got from these fetches.
+    pub bytes_shared: u64,
     /// Number of requests for more bytes than are kept of a read.
     pub bypasses: u64,
     /// Number of their bytes.
@@ -232,6 +235,7 @@ impl MemoryCache {
             bytes_delivered: counters.bytes_delivered.get(),
             bytes_hit: counters.bytes_hit.get(),
             bytes_missed: counters.bytes_missed.get(),
+            bytes_shared: counters.bytes_shared.get(),
             bypasses: counters.bypasses.get(),
             bytes_bypassed: counters.bytes_bypassed.get(),
             evicted_bytes: usage.evicted_bytes,

@@ -146,7 +146,8 @@ impl<O: CacheOrigin> MemoryCacheReader<O> {
             let units = u32::try_from(fetch_units(fetched.end - at)).unwrap_or(u32::MAX);
             if let Ok(_room) = self.cache.fetches.try_acquire_many(units) {
                 let content = self.fetch(fetched).await?;
-                copy_part(&content, at, bytes, into).ok_or(CacheReadError::Ended)?;
+                let count = copy_part(&content, at, bytes, into).ok_or(CacheReadError::Ended)?;
+                self.cache.counters.bytes_shared.add(count);
             } else {
                 // Too much is on its way already, so this read holds no more than its own bytes.
                 self.bypass(at.max(bytes.start)..fetched.end.min(bytes.end), bytes, into).await?;

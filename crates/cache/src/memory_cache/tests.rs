@@ -103,6 +103,7 @@ async fn any_number_of_readers_of_a_cold_file_fetch_it_once() {
     let status = cache.status();
     assert_eq!((status.bytes_missed, status.opens, status.closes), (50 * PAGE + 17, 100, 100));
     assert_eq!(status.bytes_bypassed, 0);
+    assert_eq!(status.bytes_hit + status.bytes_shared, status.bytes_delivered);
     assert!(status.bytes_delivered > 100 * 50 * PAGE && status.bytes <= status.limit, "{status:?}");
     let (reader, _) = open(&world, &cache, "/d/f").unwrap();
     assert_eq!(reader.file.fetches_in_progress(), 0);

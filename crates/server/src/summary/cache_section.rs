@@ -18,6 +18,7 @@ pub(super) fn memory_cache_section(status: &MemoryCacheStatus) -> ReportSection 
         bytes_delivered: status.bytes_delivered,
         bytes_hit: status.bytes_hit,
         bytes_missed: status.bytes_missed,
+        bytes_shared: status.bytes_shared,
         bypasses: status.bypasses,
         bytes_bypassed: status.bytes_bypassed,
         evicted_bytes: status.evicted_bytes,
@@ -101,6 +102,7 @@ mod tests {
             bytes_delivered: 5000,
             bytes_hit: 4000,
             bytes_missed: 32_768,
+            bytes_shared: 1000,
             bytes: 70,
             limit: 100,
             ..MemoryCacheStatus::default()
