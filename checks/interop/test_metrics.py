@@ -50,6 +50,8 @@ def ask(port, method="GET", path="/metrics", host="127.0.0.1", **headers):
 
 
 def scrape(port, accept="text/plain"):
+    # A server that has just begun to listen answers 503 until all its parts run.
+    wait_until(lambda: ask(port)[0].status != 503)
     reply, body = ask(port, Accept=accept)
     assert reply.status == 200 and reply.getheader("Cache-Control") == "no-store", reply.status
     assert int(reply.getheader("Content-Length")) == len(body) <= BYTES_MAX
