@@ -3,6 +3,7 @@ ours, decides about them."""
 
 import os
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import peers
 from certificates import new_authority
 from macaroons import SITE, macaroon, secret_text
 from origins import CONTENT, Proxy
-from tools import XRDFS, data, run, xrdcp, xrdfs
+from tools import XRDFS, data, run, wait_until, xrdcp, xrdfs
 
 KEYTAB = "XrdSecSSSKT"
 SECURITY = "xrootd.seclib libXrdSec.so\n"
@@ -67,8 +68,18 @@ def origin(request, directory):
         yield server
 
 
+class SssProxy(Proxy):
+    """A proxy that has run into its second second. Credentials of the second of its start could have been used before."""
+
+    def __enter__(self):
+        server = super().__enter__()
+        begun = int(time.time())
+        wait_until(lambda: int(time.time()) > begun)
+        return server
+
+
 def persona(origin, login, key):
-    proxy = Proxy(f"127.0.0.1:{origin.port}", f"pss.persona client strict\n{SECURITY}{login}\n")
+    proxy = SssProxy(f"127.0.0.1:{origin.port}", f"pss.persona client strict\n{SECURITY}{login}\n")
     proxy.variables = {**proxy.variables, KEYTAB: str(key)}
     return proxy
 
