@@ -158,7 +158,8 @@ fn denied(path: &LogicalPath, usage: LockUse, users: &PathLocks) -> Error {
         let text = format!("Output file {} is being replaced by another client; open denied.", path.text());
         return Error::new(ErrorKind::FileLocked, text);
     }
-    let direction = if usage == LockUse::Read { "Input" } else { "Output" };
+    let counts_as_reader = matches!(usage, LockUse::Read | LockUse::WriteAsReader);
+    let direction = if counts_as_reader { "Input" } else { "Output" };
     let (count, who) = match (users.writers, users.readers) {
         (0, 1) => (1, "reader"),
         (0, readers) => (readers, "readers"),
