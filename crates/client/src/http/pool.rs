@@ -4,11 +4,13 @@
 //! its count, belong to the task that drives it, so they last as long as the connection.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
+use hyper::body::Body;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper::header::HeaderMap;
 use hyper_util::rt::TokioIo;
@@ -31,9 +33,9 @@ const UNUSED_TIME: Duration = Duration::from_secs(50);
 /// Interval at which connections that are unused for too long are closed.
 const SWEEP_PAUSE: Duration = Duration::from_secs(10);
 /// Maximum number of headers of a reply.
-pub(super) const HEADERS_MAX: usize = 128;
+const HEADERS_MAX: usize = 128;
 /// Maximum size of the headers of a reply, and of the data that one receive takes.
-pub(super) const BUFFER_BYTES_MAX: usize = 64 * 1024;
+const BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// Time for which it counts whether a server offers WebDAV. Then it may have been configured anew.
 const DAV_TIME: Duration = Duration::from_secs(300);
 /// Maximum number of servers of which is known whether they offer WebDAV.
@@ -262,24 +264,13 @@ impl HttpPool {
     ) -> Result<HttpConnection, Cause> {
         let settings = client.settings();
         let until = until.min(Instant::now() + Duration::from_secs(settings.connection_window.max(1)));
-        let HttpServer { tls, host, port } = server;
+        let HttpServer { host, port, .. } = server;
         let permit = match self.limits.get() {
             Some(limits) => Some(limits.permit((host, *port), until).await?),
             None => None,
         };
         let generation = self.state().generation;
-        let pool = client.pool();
-        let (mut stream, peer) = connect_stream(host, *port, settings, pool.filter(), until).await?;
-        if *tls {
-            let handshake = pool.tls().encrypt(&mut stream, host);
-            let silent = || Cause::Unreachable(format!("{peer} took the connection and then said nothing"));
-            timeout_at(until, handshake).await.map_err(|_| silent())??;
-        }
-        let mut builder = Builder::new();
-        // Some servers, XRootD 5.5 among them, know headers by one spelling.
-        builder.max_headers(HEADERS_MAX).max_buf_size(BUFFER_BYTES_MAX).title_case_headers(true);
-        let made = builder.handshake(TokioIo::new(HttpStream(stream))).await;
-        let (sender, connection) = made.map_err(|error| Cause::Lost(error.to_string()))?;
+        let (sender, connection) = open_connection(client, server, until, |_| {}).await?;
         *self.state().open.entry(server.clone()).or_default() += 1;
         let open =
             OpenConnection { server: server.clone(), state: Arc::downgrade(&self.state), _permit: permit };
@@ -287,6 +278,38 @@ impl HttpPool {
         let (server, state) = (server.clone(), self.state.clone());
         Ok(HttpConnection { sender, is_reused: false, server, generation, state })
     }
+}
+
+/// Connects to a server, with encryption if its URL asks for it. `on_connect` gets the address before anything
+/// is sent.
+///
+/// # Errors
+/// The cause for which there is no connection at `until`.
+pub(super) async fn open_connection<B>(
+    client: &Client,
+    server: &HttpServer,
+    until: Instant,
+    on_connect: impl FnOnce(SocketAddr),
+) -> Result<(SendRequest<B>, Connection<TokioIo<HttpStream>, B>), Cause>
+where
+    B: Body + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let (pool, settings) = (client.pool(), client.settings());
+    let HttpServer { tls, host, port } = server;
+    let (mut stream, peer) = connect_stream(host, *port, settings, pool.filter(), until).await?;
+    on_connect(peer);
+    if *tls {
+        let handshake = pool.tls().encrypt(&mut stream, host);
+        let silent = || Cause::Unreachable(format!("{peer} took the connection and then said nothing"));
+        timeout_at(until, handshake).await.map_err(|_| silent())??;
+    }
+    let mut builder = Builder::new();
+    // Some servers, XRootD 5.5 among them, know headers by one spelling.
+    builder.max_headers(HEADERS_MAX).max_buf_size(BUFFER_BYTES_MAX).title_case_headers(true);
+    let made = builder.handshake(TokioIo::new(HttpStream(stream))).await;
+    made.map_err(|error| Cause::Lost(error.to_string()))
 }
 
 /// Time within which an unused connection has ended its last reply.

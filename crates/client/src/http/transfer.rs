@@ -15,21 +15,18 @@ use std::{fmt, io};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::client::conn::http1::{Builder, SendRequest};
+use hyper::client::conn::http1::SendRequest;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::address::{HttpAddress, HttpServer};
 use super::exchange::{AGENT, REDIRECTS_MAX, cause_of, reason, redirect_of};
 use super::headers::{check_encoding, content_length};
-use super::pool::{BUFFER_BYTES_MAX, HEADERS_MAX};
-use super::stream::HttpStream;
+use super::pool::open_connection;
 use crate::abort_on_drop::AbortOnDrop;
 use crate::client::Client;
-use crate::connect::connect_stream;
 use crate::failure::Cause;
 
 /// Time for which an upload waits for `100 Continue`. A server that does not know it sends nothing.
@@ -266,20 +263,10 @@ impl HttpTransfer {
         server: &HttpServer,
         until: Instant,
     ) -> Result<(SendRequest<TransferBody>, AbortOnDrop<()>), Cause> {
-        let (pool, settings) = (self.client.pool(), self.client.settings());
-        let until = until.min(Instant::now() + Duration::from_secs(settings.connection_window.max(1)));
-        let HttpServer { tls, host, port } = server;
-        let (mut stream, peer) = connect_stream(host, *port, settings, pool.filter(), until).await?;
-        (self.on_connect)(peer);
-        if *tls {
-            let handshake = pool.tls().encrypt(&mut stream, host);
-            let silent = || Cause::Unreachable(format!("{peer} took the connection and then said nothing"));
-            timeout_at(until, handshake).await.map_err(|_| silent())??;
-        }
-        let mut builder = Builder::new();
-        builder.max_headers(HEADERS_MAX).max_buf_size(BUFFER_BYTES_MAX).title_case_headers(true);
-        let made = builder.handshake(TokioIo::new(HttpStream(stream))).await;
-        let (sender, connection) = made.map_err(|error| Cause::Lost(error.to_string()))?;
+        let window = Duration::from_secs(self.client.settings().connection_window.max(1));
+        let until = until.min(Instant::now() + window);
+        let opened = open_connection(&self.client, server, until, |peer| (self.on_connect)(peer));
+        let (sender, connection) = opened.await?;
         // The request learns of the error.
         let driver = AbortOnDrop::spawn(async move { drop(connection.await) });
         Ok((sender, driver))
