@@ -13,7 +13,7 @@ import pytest
 
 import keytabs
 import peers
-from tools import run
+from tools import run, wait_until
 
 OURS, THEIRS = "ours", "theirs"
 
@@ -138,7 +138,7 @@ def test_a_table_of_ours_serves_both_ends_of_real_programs(tmp_path):
     try:
         server.start()
         run([peers.real("xrdfs"), server.host, "ls", "/"], XrdSecSSSKT=str(mine)).ok()
-        assert "login as alice" in server.output()
+        wait_until(lambda: "login as alice" in server.output())
     finally:
         server.remove()
 

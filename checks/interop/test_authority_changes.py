@@ -162,4 +162,4 @@ def test_a_copy_outlives_the_revocation_of_its_client(begin):
                 path.go_on.set()
             copying.result().ok()
         assert (target.tree / "copy").read_bytes() == data(3_000_000)
-        assert "revoked" in source.output() and "revoked" in target.output()
+        wait_until(lambda: "revoked" in source.output() and "revoked" in target.output())

@@ -90,7 +90,7 @@ def test_a_new_certificate_counts_for_new_connections(serve, site):
             scalla("admin", "--admin-path", server.work / "admin", "reload")
             with Trusting(server, site) as late:
                 assert late.number() != first
-            assert "the earlier certificate stays in force" in server.output()
+            wait_until(lambda: "the earlier certificate stays in force" in server.output())
             early.ping()
         finally:
             real.kill()

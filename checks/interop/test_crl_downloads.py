@@ -109,7 +109,7 @@ def test_a_certificate_is_refused_after_the_list_was_downloaded(serve, site, lis
     # Our client is refused, too.
     failed = scalla("ls", f"root://localhost:{logins.server.port}//", **site.client(logins.revoked_proxy))
     assert failed.status != 0
-    assert f"from {lists.url}" in logins.server.output()
+    wait_until(lambda: f"from {lists.url}" in logins.server.output())
 
 
 def test_no_failure_of_the_download_brings_an_older_list_back(serve, site, lists):

@@ -213,7 +213,7 @@ def test_a_file_that_is_changed_during_each_copy_is_not_copied_without_end(tape,
     server = migrate()
     upload(server, tmp_path, "file", b"content")
     wait_until(lambda: "cannot migrate a file" in server.output(), seconds=60)
-    assert "it was changed during its copy" in server.output()
+    wait_until(lambda: "it was changed during its copy" in server.output())
     assert not is_migrated(server, "file") and len(tape.runs()) <= 3
 
 

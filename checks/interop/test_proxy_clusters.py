@@ -143,7 +143,8 @@ def test_a_proxy_that_does_not_reach_its_origin_gets_no_clients(cabled, origin, 
             # A client that has come before returns to the manager after this code.
             assert connection.error(raw.STAT, bytes(16), b"/d/f") == ErrorCode.SERVER_ERROR
             wait_until(lambda: {chosen(manager) for _ in range(10)} == {other.port})
-            for number in range(3):
+            # The real manager holds each creation back until all servers had time to answer.
+            for number in range(1 if manager.maker == "real" else 3):
                 xrdcp("-f", manager.url("/d/f"), tmp_path / "f").ok()
                 xrdcp("-f", tmp_path / "new", manager.url(f"/d/new{number}")).ok()
                 xrdfs(manager, "rm", f"/d/new{number}").ok()

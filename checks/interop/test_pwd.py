@@ -131,7 +131,7 @@ def test_the_real_client_chooses_a_password(serve, site):
     scalla("ls", url, **site.client()).fails(1, "pwd")
     site.netrc("alice", "chosen")
     scalla("ls", url, **site.client()).ok()
-    assert server.output().count("login as alice by pwd") == 3
+    wait_until(lambda: server.output().count("login as alice by pwd") == 3)
     assert once not in server.output() and "chosen" not in server.output()
 
 
@@ -151,7 +151,7 @@ def test_our_client_chooses_a_password(serve, site):
         assert terminal.end()[0] == 0
     site.netrc("alice", "chosen")
     scalla("ls", url, **site.client()).ok()
-    assert server.output().count("login as alice by pwd") == 2
+    wait_until(lambda: server.output().count("login as alice by pwd") == 2)
 
 
 def test_logins_of_a_host_at_once_wait_for_each_other(serve, site):

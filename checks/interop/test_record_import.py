@@ -112,7 +112,7 @@ def test_a_file_that_cannot_be_read_is_named_and_kept(tape, site, daemon):  # no
         server.start()
         wait_until(lambda: "one" in names(server.tree))
         wait_until(lambda: "no request of this queue of XRootD's frm_xfrd can be used; it stays" in server.output())
-        assert str(broken) in server.output()
+        wait_until(lambda: str(broken) in server.output())
         server.stop()
         assert broken.read_bytes() == b"no record " * 2000
     assert len(tape.runs()) == 1
