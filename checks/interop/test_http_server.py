@@ -335,8 +335,13 @@ def test_names_are_changed(ours):
     for destination, status in (("http://other.example.org/w/x", 502), ("nonsense", 400), ("/w/../x", 403), ("/w/%zz", 400)):
         assert ask(ours, "MOVE", "/w/c/k", {"Destination": destination})[0].status == status, destination
     assert ask(ours, "MOVE", "/w/c/k", {"Destination": "/w/c/d/j", "Overwrite": "F"})[0].status == 412
-    assert ask(ours, "MOVE", "/w/c/k", {"Destination": "/w/c/l", "Overwrite": "F"})[0].status == 501
     assert (place / "c/k").read_bytes() == b"k" and (place / "c/d/j").read_bytes() == b"f"
+    for kept in ("/w/c/d", "/w/c/k"):
+        assert ask(ours, "MOVE", "/w/c/k", {"Destination": kept, "Overwrite": "f"})[0].status == 412
+    assert ask(ours, "MOVE", "/w/c/k", {"Destination": "/w/c/#l"})[0].status == 400
+    assert ask(ours, "MOVE", "/w/c/k", {"Destination": "/w/c/l", "Overwrite": "F"})[0].status == 201
+    assert ask(ours, "MOVE", "/w/c/l", {"Destination": "/w/c/k", "Overwrite": "T"})[0].status == 201
+    assert (place / "c/k").read_bytes() == b"k"
     assert ask(ours, "DELETE", "/w/c")[0].status == 409
     for path in ("/w/c/k", "/w/c/d/j", "/w/c/d", "/w/c"):
         assert ask(ours, "DELETE", path)[0].status == 200, path

@@ -8,7 +8,7 @@ use base::ErrorKind;
 use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
 use hyper::header::{ALLOW, HeaderName, HeaderValue};
-use vfs::{FileKind, Operation, Target};
+use vfs::{FileKind, Operation};
 
 const DAV: HeaderName = HeaderName::from_static("dav");
 const DESTINATION: HeaderName = HeaderName::from_static("destination");
@@ -75,11 +75,25 @@ pub(crate) async fn rename(context: &RequestContext) -> Result<RequestReply, Req
     let invalid = |_| RequestRefusal::new(StatusCode::BAD_REQUEST, "The header Destination is malformed.");
     let to = parse_destination(destination.to_str().map_err(invalid)?, &hosts(context))?;
     let new = NewName::of(to)?;
-    if context.headers().get(OVERWRITE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"F")) {
-        return Err(not_overwriting(context, new.target().clone()).await);
+    let keeps = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"F");
+    let (from, to) = (&context.target, new.target());
+    if context.headers().get(OVERWRITE).is_some_and(keeps) {
+        let renamed = context.run(|| Operation::rename_to_new(from.clone(), to.clone())).await;
+        renamed.map_err(not_overwritten)?;
+    } else {
+        context.run(|| Operation::rename(from.clone(), to.clone())).await?;
     }
-    context.run(|| Operation::rename(context.target.clone(), new.target().clone())).await?;
     Ok(reply::done(StatusCode::CREATED))
+}
+
+/// Returns the refusal of a rename that must not replace anything.
+fn not_overwritten(refusal: RequestRefusal) -> RequestRefusal {
+    match refusal {
+        RequestRefusal::Call(failure) if failure.kind() == Some(ErrorKind::ItExists) => {
+            RequestRefusal::new(StatusCode::PRECONDITION_FAILED, "The destination exists (Overwrite: F).")
+        }
+        other => other,
+    }
 }
 
 /// Returns the names by which the client may address this server in `Destination`: that of the header
@@ -88,25 +102,4 @@ fn hosts(context: &RequestContext) -> Vec<String> {
     let own = context.host().map(str::to_owned);
     let manager = redirect::first_host(&context.target.cgi);
     own.into_iter().chain(manager).collect()
-}
-
-/// Returns the refusal of a rename that must not replace a file. Another client can create the file
-/// between a check and the rename.
-async fn not_overwriting(context: &RequestContext, to: Target) -> RequestRefusal {
-    // The token of the request counts for both paths.
-    let cgi = context.header_cgi();
-    let own = String::from_utf8_lossy(to.cgi.as_bytes()).into_owned();
-    let cgi = base::Cgi::new(format!("{own}{cgi}").trim_start_matches('&').as_bytes());
-    let target = Target { path: to.path, cgi };
-    match context.run(|| Operation::Stat(target.clone())).await {
-        Ok(_) => {
-            RequestRefusal::new(StatusCode::PRECONDITION_FAILED, "The destination exists (Overwrite: F).")
-        }
-        Err(RequestRefusal::Call(failure)) if failure.kind() == Some(ErrorKind::NotFound) => {
-            let text =
-                "Overwrite: F is not supported, because a file that appears meanwhile would be replaced.";
-            RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, text)
-        }
-        Err(refusal) => refusal,
-    }
 }

@@ -199,11 +199,6 @@ impl RequestContext {
         self.headers().get(HOST)?.to_str().ok()
     }
 
-    /// Returns the CGI that headers add to a path.
-    pub(crate) fn header_cgi(&self) -> String {
-        self.forwarded.added()
-    }
-
     /// Runs an operation.
     pub(crate) async fn run(
         &self,

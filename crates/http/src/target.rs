@@ -67,9 +67,12 @@ pub fn parse_target(path: &[u8], query: Option<&[u8]>) -> Result<Target, Error> 
 /// hosts.
 ///
 /// # Errors
-/// Those of [`parse_target`], or the URL is that of another server.
+/// Those of [`parse_target`], or the URL is that of another server or has a fragment: the client has
+/// probably not escaped a `#` in a name.
 pub fn parse_destination(value: &str, hosts: &[String]) -> Result<Target, Error> {
-    let (value, _) = value.split_once('#').unwrap_or((value, ""));
+    if value.contains('#') {
+        return Err(Error::new(ErrorKind::ArgInvalid, "Destination has a '#', which names have as %23"));
+    }
     let rest = if value.starts_with('/') {
         value
     } else {
@@ -130,7 +133,7 @@ mod tests {
         let host = ["h.example.org:1094".to_owned()];
         let host = host.as_slice();
         for text in
-            ["/b%20c?x=1", "http://h.example.org:1094/b%20c?x=1#f", "DAVS://u:p@H.example.org:1094/b%20c?x=1"]
+            ["/b%20c?x=1", "http://h.example.org:1094/b%20c?x=1", "DAVS://u:p@H.example.org:1094/b%20c?x=1"]
         {
             let target = parse_destination(text, host).unwrap();
             assert_eq!(

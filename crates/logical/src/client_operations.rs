@@ -19,7 +19,7 @@ use crate::stat::StatService;
 use crate::{attribute, checksum, listing, name_operations, open, prepare, queries, scan, stat};
 use base::ErrorKind;
 use std::sync::{Arc, OnceLock};
-use storage::StorageUser;
+use storage::{ExistingName, StorageUser};
 use vfs::{Answer, Caller, Operation, ReplyTo, Started};
 
 /// The components that serve clients with the same rights.
@@ -154,8 +154,10 @@ impl ClientOperations {
                 name_operations::remove_directory(&self.changes, target, reply)
             }
             Operation::Remove(target) => name_operations::remove(&self.changes, target, reply),
-            Operation::Rename { from, to, existing_parent } => {
-                name_operations::rename(&self.changes, from, to, existing_parent, reply)
+            Operation::Rename { from, to, replace, existing_parent } => {
+                let existing = if replace { ExistingName::Replace } else { ExistingName::Keep };
+                let parents = ParentBound(existing_parent);
+                name_operations::rename(&self.changes, from, (to, existing), parents, reply)
             }
             Operation::ChangeMode { target, mode } => {
                 name_operations::set_mode(&self.changes, target, mode, reply)

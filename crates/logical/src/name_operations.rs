@@ -22,7 +22,7 @@ use crate::wholeness::{Wholeness, WholenessRule};
 use crate::writers::FileKey;
 use base::{Error, LogicalPath};
 use std::sync::Arc;
-use storage::{Backend, ParentCreation};
+use storage::{Backend, ExistingName, ParentCreation};
 use vfs::{ReplyTo, Started, Target, Value};
 
 /// Mode of the missing directories that a rename creates, as clients expect it.
@@ -148,13 +148,12 @@ fn claim<'a>(
     changes.persist.claim(names, scope).ok_or_else(|| unable(verb, path, errno::TEXT_BUSY))
 }
 
-/// Renames. An existing file is replaced, missing parents of the new name are created, below
-/// `existing_parent` if that is given.
+/// Renames. Missing parents of the new name are created.
 pub(crate) fn rename(
     changes: &Arc<NameOperations>,
     from: Target,
-    to: Target,
-    existing_parent: Option<LogicalPath>,
+    (to, existing): (Target, ExistingName),
+    ParentBound(below): ParentBound,
     reply: &ReplyTo,
 ) -> Started {
     let checked = changes.exports.find_writable(&from.path, "Renaming", "rename").and_then(|_| {
@@ -175,7 +174,7 @@ pub(crate) fn rename(
             return Err(unable("rename", &from.path, errno::TEXT_BUSY));
         }
         let mode = changes.creation_modes.of_directory(RENAME_PARENT_MODE);
-        let parents = ParentCreation { mode, below: existing_parent };
+        let parents = ParentCreation { mode, below };
         let fail = |error| Error::unable("rename", &from.path, error);
         let _claim = claim(changes, "rename", &from.path, &[&old, &new], ClaimScope::Tree)?;
         let mark = copy_mark::prepare_rename(changes, (&old, &new), &source)?;
@@ -183,7 +182,7 @@ pub(crate) fn rename(
         let above = changes.events.missing_above(changes.backend.as_ref(), &new);
         let replaced = changes.persist.number_at(&new).filter(|_| old != new);
         let renaming = changes.open_table.names.renaming(&old, &new);
-        let renamed = changes.backend.rename(&old, &new, Some(&parents)).map_err(|error| {
+        let renamed = changes.backend.rename(&old, &new, existing, Some(&parents)).map_err(|error| {
             lookup::missing_parent(changes.backend.as_ref(), parents.below.as_ref(), &error)
                 .unwrap_or_else(|| fail(error))
         });

@@ -72,10 +72,10 @@ impl FileSystem for StagedFiles {
             Operation::Remove(target) if services.is_remote(&target.path) => {
                 staged_names::remove(services, caller, target, reply)
             }
-            Operation::Rename { from, to, existing_parent }
+            Operation::Rename { from, to, replace, existing_parent }
                 if services.is_remote(&from.path) && services.is_remote(&to.path) =>
             {
-                let names = RenamedTargets { from, to, existing_parent };
+                let names = RenamedTargets { from, to, replace, existing_parent };
                 staged_names::rename(services, caller, names, reply)
             }
             Operation::List(target, detail) if services.lists_remote(&target.path, detail) => {

@@ -157,6 +157,8 @@ fn remove_remote_only(services: &StagedServices, target: &Target, missing: Answe
 pub(crate) struct RenamedTargets {
     pub(crate) from: Target,
     pub(crate) to: Target,
+    /// Replace an existing file.
+    pub(crate) replace: bool,
     pub(crate) existing_parent: Option<LogicalPath>,
 }
 
@@ -169,7 +171,7 @@ pub(crate) fn rename(
 ) -> Started {
     let (inside, client, found) = (services.clone(), caller.clone(), names.to.clone());
     services.start_then(caller, Operation::Stat(found), reply, move |answer, reply| {
-        let replaces = is_file(&answer);
+        let replaces = names.replace && is_file(&answer);
         let found = Operation::Stat(names.from.clone());
         let (services, caller) = (inside.clone(), client.clone());
         inside.start_then(&client, found, reply, move |answer, reply| {
@@ -207,8 +209,8 @@ fn rename_both(
 ) -> Started {
     let (inside, from, to) =
         (services.clone(), names.from.path.without_slash(), names.to.path.without_slash());
-    let RenamedTargets { from: target, to: new, existing_parent } = names;
-    let operation = Operation::Rename { from: target, to: new, existing_parent };
+    let RenamedTargets { from: target, to: new, replace, existing_parent } = names;
+    let operation = Operation::Rename { from: target, to: new, replace, existing_parent };
     services.start_then(caller, operation, reply, move |answer, reply| {
         if !matches!(answer, Answer::Value(_)) {
             return Started::Done(answer);

@@ -170,6 +170,23 @@ fn renaming_replaces_and_creates_parents() {
 }
 
 #[test]
+fn renaming_to_a_new_name_replaces_nothing() {
+    let server = Server::new();
+    let rename = |from: &str, to: &str| server.call(Operation::rename_to_new(target(from), target(to)));
+    server.memory.put("/data/f", b"f");
+    server.memory.put("/data/g", b"g");
+    server.call(mkdir("/data/empty", 0o755, false)).done();
+    for name in ["/data/g", "/data/empty", "/data/f"] {
+        let (kind, text) = rename("/data/f", name).refusal();
+        assert_eq!((kind, text.as_str()), (ItExists, "Unable to rename /data/f; file exists"), "{name}");
+    }
+    rename("/data/f", "/data/p/f").done();
+    assert_eq!(server.memory.content("/data/p/f").as_deref(), Some(&b"f"[..]));
+    assert_eq!(server.memory.content("/data/g").as_deref(), Some(&b"g"[..]));
+    assert_eq!(rename("/data/f", "/data/h").refusal().0, NotFound);
+}
+
+#[test]
 fn modes_and_sizes() {
     let server = Server::new();
     server.memory.put("/data/f", b"12345");

@@ -206,6 +206,22 @@ fn a_renamed_file_has_its_new_name_in_mass_storage() {
     assert!(client.call(rename("/data/f", "/data/g")).refusal().1.contains("old name comes back"));
 }
 
+#[test]
+fn a_rename_to_a_new_name_replaces_neither_a_file_on_disk_nor_one_in_mass_storage() {
+    let (server, names, client) = site(
+        &["/data/f", "/data/disk", "/data/both"],
+        &["/data/f", "/data/tape", "/data/both"],
+        Options::default(),
+    );
+    for name in ["/data/disk", "/data/tape", "/data/both"] {
+        let renamed = client.call(Operation::rename_to_new(target("/data/f"), target(name)));
+        assert_eq!(renamed.refusal().0, ErrorKind::ItExists, "{name}");
+    }
+    assert!(is_on_disk(&server, "/data/f") && names.has("/data/f") && names.orders().is_empty());
+    client.call(Operation::rename_to_new(target("/data/f"), target("/data/g"))).done();
+    assert_eq!(names.orders(), ["mv /data/f /data/g"]);
+}
+
 /// The file on disk would hide it, and replace it in mass storage with the next migration.
 #[test]
 fn a_file_that_only_mass_storage_has_is_not_renamed() {

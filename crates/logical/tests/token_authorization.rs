@@ -221,11 +221,7 @@ fn a_right_to_create_replaces_nothing() {
     assert_eq!(client.call(open(&with("/data/new", &create), updating())).error().kind, REFUSED);
     let remove = |token: &str| Operation::Remove(target(&with("/data/new", token)));
     assert_eq!(client.call(remove(&create)).error().kind, REFUSED);
-    let rename = |token: &str| Operation::Rename {
-        from: target(&with("/data/new", token)),
-        to: target("/data/n2"),
-        existing_parent: None,
-    };
+    let rename = |token: &str| Operation::rename(target(&with("/data/new", token)), target("/data/n2"));
     // It could replace a file.
     assert_eq!(client.call(rename(&create)).error().kind, REFUSED);
     client.call(open(&with("/data/f", &modify), replacing())).file();

@@ -51,7 +51,12 @@ impl ProxyFiles {
                 let request = at.change(async |files| files.rm(at.path()).await);
                 make_change(change_name(cache.as_ref(), &at), request).await.map(|((), _)| Value::Nothing)
             }),
-            Operation::Rename { from, to, existing_parent } => {
+            Operation::Rename { from, replace: false, .. } => {
+                let text =
+                    format!("Unable to rename {} without replacing; the origin cannot", from.path.text());
+                Started::Done(Answer::error(base::ErrorKind::Unsupported, text))
+            }
+            Operation::Rename { from, to, existing_parent, replace: true } => {
                 self.rename(caller, (from, to), existing_parent, reply)
             }
             Operation::Truncate { target, size } => {

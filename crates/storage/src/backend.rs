@@ -9,6 +9,7 @@
 //! system; the `logical` crate turns them into messages for clients.
 
 use crate::directory_stream::DirectoryStream;
+use crate::existing_name::ExistingName;
 use crate::pool::{Job, Pool};
 use crate::ring::Completion;
 use crate::transfer::TransferStorage;
@@ -360,12 +361,12 @@ pub trait Backend: Send + Sync {
     fn remove_directory(&self, path: &LogicalPath) -> io::Result<()>;
     /// Removes a file and the data that the backend keeps about it.
     fn remove_file(&self, path: &LogicalPath) -> io::Result<()>;
-    /// Renames a file or directory. An existing file is replaced; with `parents` missing parents
-    /// are created.
+    /// Renames a file or directory. With `parents` missing parents are created.
     fn rename(
         &self,
         from: &LogicalPath,
         to: &LogicalPath,
+        existing: ExistingName,
         parents: Option<&ParentCreation>,
     ) -> io::Result<()>;
     /// Sets permission bits (07777).

@@ -34,6 +34,7 @@ mod backend;
 mod batched_reads;
 mod directory_lock;
 mod directory_stream;
+mod existing_name;
 pub mod faulty;
 mod held_file;
 mod incoming;
@@ -60,6 +61,7 @@ pub use backend::{
 pub use batched_reads::READS_TOGETHER_MAX;
 pub use directory_lock::DirectoryLock;
 pub use directory_stream::{DirectoryPosition, DirectoryStream, RawEntry};
+pub use existing_name::ExistingName;
 pub use faulty::Faulty;
 pub use held_file::{FileVersion, HeldFile};
 pub use incoming::{INCOMING_MODIFIED, IncomingFile, IncomingResult, inherit, lock_file};

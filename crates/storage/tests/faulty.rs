@@ -9,7 +9,7 @@ use common::{Scratch, create, errno, path};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use storage::faulty::{FaultRule, FaultyCall, Gate, InjectedFault};
-use storage::{Backend, Faulty, Now, OpenMode, Pool, StoredFile};
+use storage::{Backend, ExistingName, Faulty, Now, OpenMode, Pool, StoredFile};
 
 fn faulty(scratch: &Scratch) -> (Faulty, Arc<dyn StoredFile>) {
     let storage = Faulty::new(Arc::new(scratch.posix()));
@@ -45,7 +45,7 @@ fn rules_apply_by_path_and_count() {
         .rules()
         .add(FaultRule::new(&[FaultyCall::Open, FaultyCall::Rename], InjectedFault::Error(libc::EACCES)));
     assert_eq!(errno(storage.open(&path("/d/f"), &OpenMode::default())), libc::EACCES);
-    assert_eq!(errno(storage.rename(&path("/d/f"), &path("/g"), None)), libc::EACCES);
+    assert_eq!(errno(storage.rename(&path("/d/f"), &path("/g"), ExistingName::Replace, None)), libc::EACCES);
     storage.rules().clear();
     assert!(storage.open(&path("/d/f"), &OpenMode::default()).is_ok());
 }

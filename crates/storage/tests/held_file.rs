@@ -7,7 +7,7 @@ mod common;
 use common::{Scratch, create, errno, path, update};
 use std::fs;
 use std::os::unix::fs::symlink;
-use storage::{Backend as _, COPY_TIME_ATTRIBUTE, CopyTime, HeldFile, Posix};
+use storage::{Backend as _, COPY_TIME_ATTRIBUTE, CopyTime, ExistingName, HeldFile, Posix};
 
 fn hold(backend: &Posix, name: &str) -> std::io::Result<Box<dyn HeldFile>> {
     backend.transfers().unwrap().hold(&path(name))
@@ -23,9 +23,9 @@ fn a_held_file_is_the_same_file_after_a_rename() {
     let held = hold(&backend, "/f").unwrap();
     assert!(held.has_name().unwrap());
     assert_eq!(held.local_path().unwrap(), scratch.path().canonicalize().unwrap().join("f"));
-    backend.rename(&path("/f"), &path("/old"), None).unwrap();
+    backend.rename(&path("/f"), &path("/old"), ExistingName::Replace, None).unwrap();
     assert!(!held.has_name().unwrap());
-    backend.rename(&path("/g"), &path("/f"), None).unwrap();
+    backend.rename(&path("/g"), &path("/f"), ExistingName::Replace, None).unwrap();
     assert!(!held.has_name().unwrap());
     held.set_attribute(COPY_TIME_ATTRIBUTE, &CopyTime(7).encode()).unwrap();
     let of = |name| backend.attribute(&path(name), COPY_TIME_ATTRIBUTE).unwrap();
@@ -60,8 +60,8 @@ fn a_version_changes_with_the_content_and_the_name() {
     assert_ne!(second, third, "the size is the same");
     assert!(!third.has_content_of(&second));
     next(third.changed);
-    backend.rename(&path("/f"), &path("/g"), None).unwrap();
-    backend.rename(&path("/g"), &path("/f"), None).unwrap();
+    backend.rename(&path("/f"), &path("/g"), ExistingName::Replace, None).unwrap();
+    backend.rename(&path("/g"), &path("/f"), ExistingName::Replace, None).unwrap();
     assert_ne!(held.version().unwrap(), third, "another file had the name");
     assert!(held.version().unwrap().has_content_of(&third));
     backend.open(&path("/f"), &update()).unwrap();

@@ -9,7 +9,7 @@ use common::{PARENTS, Scratch, create, errno, path};
 use config::{NameLayout, NameRule};
 use std::collections::BTreeSet;
 use storage::posix::{Config, NAME_ATTRIBUTE, Posix, SpaceConfig};
-use storage::{Backend, DirectoryState, DirectoryStream, Now, OpenMode, ParentCreation};
+use storage::{Backend, DirectoryState, DirectoryStream, ExistingName, Now, OpenMode, ParentCreation};
 
 /// MD5 of `mc15:f` begins with this.
 const HASH: &str = "81/72";
@@ -74,9 +74,9 @@ fn each_operation_reaches_the_translated_path() {
     assert_eq!((storage.stat(&name).unwrap().mode & 0o777, storage.stat(&name).unwrap().size), (0o600, 3));
     storage.sync_name(&name).unwrap();
     storage.make_directory(&path("/a/data/new"), 0o755, None).unwrap();
-    storage.rename(&name, &path("/plain/deep/g"), Some(&PARENTS)).unwrap();
+    storage.rename(&name, &path("/plain/deep/g"), ExistingName::Replace, Some(&PARENTS)).unwrap();
     assert!(has("plain/deep/g") && !has("store/d/f"));
-    storage.rename(&path("/plain/deep"), &path("/a/data/new/deep"), None).unwrap();
+    storage.rename(&path("/plain/deep"), &path("/a/data/new/deep"), ExistingName::Replace, None).unwrap();
     assert!(has("store/new/deep/g"));
     storage.remove_file(&path("/a/data/new/deep/g")).unwrap();
     storage.remove_directory(&path("/a/data/new/deep/")).unwrap();
@@ -99,7 +99,10 @@ fn a_name_that_belongs_to_another_path_does_not_exist() {
     assert_eq!(errno(storage.list(&path("/store"))), libc::ENOENT);
     assert_eq!(errno(storage.open(&path("/store/new"), &create(0o644))), libc::EINVAL);
     assert_eq!(errno(storage.make_directory(&path("/store/new"), 0o755, Some(&PARENTS))), libc::EINVAL);
-    assert_eq!(errno(storage.rename(&path("/a/data/f"), &path("/store/g"), None)), libc::EINVAL);
+    assert_eq!(
+        errno(storage.rename(&path("/a/data/f"), &path("/store/g"), ExistingName::Replace, None)),
+        libc::EINVAL
+    );
     assert!(storage.placement(&hidden, None).is_none());
     assert_eq!(storage.stat(&path("/a/data/f")).unwrap().size, 1);
 }
@@ -183,9 +186,9 @@ fn a_layout_makes_its_directories() {
     put(&storage, "/rucio/mc15:f", &create(0o640));
     assert_eq!(std::fs::read(&place).unwrap(), b"/rucio/mc15:f");
     assert_eq!(storage.stat(&path("/rucio/mc15:f")).unwrap().size, 13);
-    storage.rename(&path("/rucio/mc15:f"), &path("/rucio/mc16:g"), None).unwrap();
+    storage.rename(&path("/rucio/mc15:f"), &path("/rucio/mc16:g"), ExistingName::Replace, None).unwrap();
     assert!(!place.exists());
-    storage.rename(&path("/rucio/mc16:g"), &path("/a/data/g"), None).unwrap();
+    storage.rename(&path("/rucio/mc16:g"), &path("/a/data/g"), ExistingName::Replace, None).unwrap();
     assert!(scratch.path().join("store/g").exists());
     // The directories on disk are no names.
     assert_eq!(errno(storage.stat(&path("/rucio/mc15"))), libc::ENOENT);
@@ -215,7 +218,7 @@ fn the_target_of_a_prefix_is_never_created() {
     }
     for name in ["/a/data/f", "/a/data/d/f"] {
         assert_eq!(errno(storage.open(&path(name), &how)), libc::EACCES, "{name}");
-        let renamed = storage.rename(&path("/plain/f"), &path(name), Some(&PARENTS));
+        let renamed = storage.rename(&path("/plain/f"), &path(name), ExistingName::Replace, Some(&PARENTS));
         assert_eq!(errno(renamed), libc::EACCES, "{name}");
     }
     assert!(!scratch.path().join("store").exists());
@@ -228,12 +231,19 @@ fn directories_of_rules_are_neither_moved_nor_removed() {
     let scratch = Scratch::new();
     let storage = Posix::new(&config(&scratch)).unwrap();
     for name in ["/a", "/a/data", "/grid"] {
-        assert_eq!(errno(storage.rename(&path(name), &path("/plain/x"), None)), libc::EBUSY, "{name}");
+        assert_eq!(
+            errno(storage.rename(&path(name), &path("/plain/x"), ExistingName::Replace, None)),
+            libc::EBUSY,
+            "{name}"
+        );
         assert_eq!(errno(storage.remove_directory(&path(name))), libc::EBUSY, "{name}");
     }
     std::fs::create_dir(scratch.path().join("plain/d")).unwrap();
-    assert_eq!(errno(storage.rename(&path("/plain/d"), &path("/a"), None)), libc::EBUSY);
-    storage.rename(&path("/plain/d"), &path("/a/data/d"), None).unwrap();
+    assert_eq!(
+        errno(storage.rename(&path("/plain/d"), &path("/a"), ExistingName::Replace, None)),
+        libc::EBUSY
+    );
+    storage.rename(&path("/plain/d"), &path("/a/data/d"), ExistingName::Replace, None).unwrap();
     assert!(scratch.path().join("store/d").is_dir());
 }
 
@@ -249,11 +259,19 @@ fn links_to_directories_of_rules_are_neither_moved_nor_removed() {
     std::fs::write(scratch.path().join("plain/f"), "x").unwrap();
     for name in ["/a", "/grid", "/a/data", "/rucio"] {
         assert_eq!(errno(storage.remove_file(&path(name))), libc::EBUSY, "{name}");
-        assert_eq!(errno(storage.rename(&path(name), &path("/plain/x"), None)), libc::EBUSY, "{name}");
-        assert_eq!(errno(storage.rename(&path("/plain/f"), &path(name), None)), libc::EBUSY, "{name}");
+        assert_eq!(
+            errno(storage.rename(&path(name), &path("/plain/x"), ExistingName::Replace, None)),
+            libc::EBUSY,
+            "{name}"
+        );
+        assert_eq!(
+            errno(storage.rename(&path("/plain/f"), &path(name), ExistingName::Replace, None)),
+            libc::EBUSY,
+            "{name}"
+        );
     }
     put(&storage, "/rucio/mc15:f", &create(0o640));
-    storage.rename(&path("/rucio/mc15:f"), &path("/a/data/f"), None).unwrap();
+    storage.rename(&path("/rucio/mc15:f"), &path("/a/data/f"), ExistingName::Replace, None).unwrap();
     storage.remove_file(&path("/a/data/f")).unwrap();
 }
 
@@ -304,7 +322,7 @@ fn spaces_are_selected_by_logical_paths() {
     assert_eq!(stored_name("/a/data/f"), on_disk("store/f"));
     assert_eq!(storage.space_of(&path("/a/data/f")), "hot");
     assert_eq!(storage.space_of(&path("/rucio/mc15:f")), "public");
-    storage.rename(&path("/a/data/f"), &path("/rucio/mc15:f"), None).unwrap();
+    storage.rename(&path("/a/data/f"), &path("/rucio/mc15:f"), ExistingName::Replace, None).unwrap();
     assert_eq!(stored_name("/rucio/mc15:f"), on_disk(&format!("grid/rucio/mc15/{HASH}/f")));
     assert_eq!(storage.space_of(&path("/rucio/mc15:f")), "hot");
     storage.remove_file(&path("/rucio/mc15:f")).unwrap();

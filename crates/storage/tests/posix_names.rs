@@ -9,7 +9,7 @@ use common::{PARENTS, Scratch, create, errno, path, update};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use storage::posix::{Config, DisabledFeatures, Posix};
-use storage::{Backend, CreateMode, Now, OpenMode, ParentCreation};
+use storage::{Backend, CreateMode, ExistingName, Now, OpenMode, ParentCreation};
 
 /// All ways of resolving names, by the features that a kernel may lack.
 fn ways() -> [DisabledFeatures; 3] {
@@ -62,7 +62,12 @@ fn links_are_followed_only_inside_the_root() {
         }
         assert_eq!(errno(storage.open(&path("/out_folder/new"), &create(0o644))), libc::EACCES);
         assert_eq!(
-            errno(storage.rename(&path("/d/file"), &path("/out_folder/f"), Some(&PARENTS))),
+            errno(storage.rename(
+                &path("/d/file"),
+                &path("/out_folder/f"),
+                ExistingName::Replace,
+                Some(&PARENTS)
+            )),
             libc::EACCES
         );
         assert_eq!(
@@ -226,7 +231,7 @@ fn create_below(storage: &Posix, below: &str, name: &str) -> [std::io::Result<()
     [
         storage.open(&at("open"), &how).map(drop),
         storage.make_directory(&at("mkdir"), 0o755, Some(&parents)),
-        storage.rename(&path("/source"), &at("rename"), Some(&parents)),
+        storage.rename(&path("/source"), &at("rename"), ExistingName::Replace, Some(&parents)),
     ]
 }
 
@@ -256,17 +261,26 @@ fn renaming_replaces_files_and_creates_parents() {
     let storage = scratch.posix();
     storage.open(&path("/a"), &create(0o644)).unwrap().write(0, b"aa").unwrap();
     storage.open(&path("/b"), &create(0o644)).unwrap();
-    storage.rename(&path("/a"), &path("/b"), None).unwrap();
+    storage.rename(&path("/a"), &path("/b"), ExistingName::Replace, None).unwrap();
     assert_eq!(content(&storage, "/b").unwrap(), "aa");
-    assert_eq!(errno(storage.rename(&path("/b"), &path("/x/y/c"), None)), libc::ENOENT);
-    assert_eq!(errno(storage.rename(&path("/a"), &path("/x/y/c"), Some(&PARENTS))), libc::ENOENT);
+    assert_eq!(
+        errno(storage.rename(&path("/b"), &path("/x/y/c"), ExistingName::Replace, None)),
+        libc::ENOENT
+    );
+    assert_eq!(
+        errno(storage.rename(&path("/a"), &path("/x/y/c"), ExistingName::Replace, Some(&PARENTS))),
+        libc::ENOENT
+    );
     assert!(!scratch.path().join("x").exists(), "a missing source creates no parents");
-    storage.rename(&path("/b"), &path("/x/y/c"), Some(&PARENTS)).unwrap();
+    storage.rename(&path("/b"), &path("/x/y/c"), ExistingName::Replace, Some(&PARENTS)).unwrap();
     assert_eq!(content(&storage, "/x/y/c").unwrap(), "aa");
     storage.make_directory(&path("/e"), 0o755, None).unwrap();
-    assert_eq!(errno(storage.rename(&path("/e"), &path("/x"), None)), libc::ENOTEMPTY);
-    assert_eq!(errno(storage.rename(&path("/x/y/c"), &path("/e"), None)), libc::EISDIR);
-    assert_eq!(errno(storage.rename(&path("/"), &path("/z"), None)), libc::EBUSY);
+    assert_eq!(errno(storage.rename(&path("/e"), &path("/x"), ExistingName::Replace, None)), libc::ENOTEMPTY);
+    assert_eq!(
+        errno(storage.rename(&path("/x/y/c"), &path("/e"), ExistingName::Replace, None)),
+        libc::EISDIR
+    );
+    assert_eq!(errno(storage.rename(&path("/"), &path("/z"), ExistingName::Replace, None)), libc::EBUSY);
     assert_eq!(errno(storage.remove_directory(&path("/x"))), libc::ENOTEMPTY);
     assert_eq!(errno(storage.remove_directory(&path("/x/y/c"))), libc::ENOTDIR);
     assert_eq!(errno(storage.remove_file(&path("/x"))), libc::EISDIR);
@@ -410,4 +424,28 @@ fn no_descriptor_leaks() {
         repeat();
     }
     assert!(open() < before + 500, "each repetition leaks a descriptor");
+}
+
+#[test]
+fn a_rename_that_keeps_what_exists_is_one_step_of_the_kernel() {
+    let scratch = Scratch::new();
+    let at = |name: &str| scratch.path().join(name);
+    let storage = Posix::new(&Config::new(scratch.path())).unwrap();
+    for name in ["f", "g"] {
+        std::fs::write(at(name), name).unwrap();
+    }
+    std::fs::create_dir(at("d")).unwrap();
+    symlink("nowhere", at("link")).unwrap();
+    let keeping =
+        |from: &str, to: &str| storage.rename(&path(from), &path(to), ExistingName::Keep, Some(&PARENTS));
+    // A link counts as itself, whether its target exists or not.
+    for name in ["/g", "/d", "/link", "/f"] {
+        assert_eq!(errno(keeping("/f", name)), libc::EEXIST, "{name}");
+    }
+    assert_eq!(content(&storage, "/f").unwrap() + &content(&storage, "/g").unwrap(), "fg");
+    keeping("/f", "/new/f").unwrap();
+    assert_eq!(content(&storage, "/new/f").unwrap(), "f");
+    keeping("/new", "/e").unwrap();
+    assert_eq!(content(&storage, "/e/f").unwrap(), "f");
+    assert_eq!(errno(keeping("/f", "/h")), libc::ENOENT);
 }

@@ -9,7 +9,9 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use storage::posix::{Config, NAME_ATTRIBUTE, Posix, SpaceConfig};
-use storage::{Backend as _, FileRemoval, IncomingFile, Leftovers, OpenMode, ParentCreation, UnusedFile};
+use storage::{
+    Backend as _, ExistingName, FileRemoval, IncomingFile, Leftovers, OpenMode, ParentCreation, UnusedFile,
+};
 
 /// Names in one tree, and two spaces.
 struct Site {
@@ -124,7 +126,7 @@ fn a_held_file_of_a_space_has_the_path_of_its_data() {
     let plain = hold("/inplace/f");
     assert_eq!(plain.data_path().unwrap(), plain.local_path().unwrap());
     staged(&backend, "/new");
-    backend.rename(&path("/new"), &path("/d/f"), None).unwrap();
+    backend.rename(&path("/new"), &path("/d/f"), ExistingName::Replace, None).unwrap();
     assert_eq!(errno(held.data_path()), libc::ESTALE);
 }
 
@@ -376,7 +378,7 @@ fn a_name_that_leads_to_other_data_by_now_stays() {
         staged(&backend, name);
     }
     let unused = claim(&backend, "/f").unwrap();
-    backend.rename(&path("/new"), &path("/f"), None).unwrap();
+    backend.rename(&path("/new"), &path("/f"), ExistingName::Replace, None).unwrap();
     assert_eq!(errno(unused.remove()), libc::ESTALE);
     assert_eq!(fs::read(site.at("/f")).unwrap(), b"content");
     assert_eq!(site.data(), [1, 0]);

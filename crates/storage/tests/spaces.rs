@@ -8,7 +8,7 @@ use common::{PARENTS, Scratch, create, errno, path, update};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use storage::posix::{Config, Posix, SpaceConfig};
-use storage::{Backend, Now, OpenMode};
+use storage::{Backend, ExistingName, Now, OpenMode};
 
 fn partition(name: &str, path: &Path) -> config::SpacePartition {
     config::SpacePartition {
@@ -144,7 +144,7 @@ fn the_layout_is_that_of_xrootd() {
     assert_eq!(unique[36..], format!("{disk:02X}5%"));
     let name = storage.attribute(&path("/b"), "user.XrdFrm.Pfn").unwrap().unwrap();
     assert_eq!(name, format!("{}/b\0", site.names.path().display()).into_bytes());
-    storage.rename(&path("/b"), &path("/d/c"), Some(&PARENTS)).unwrap();
+    storage.rename(&path("/b"), &path("/d/c"), ExistingName::Replace, Some(&PARENTS)).unwrap();
     let name = storage.attribute(&path("/d/c"), "user.XrdFrm.Pfn").unwrap().unwrap();
     assert_eq!(name, format!("{}/d/c\0", site.names.path().display()).into_bytes());
 }
@@ -157,16 +157,16 @@ fn removing_and_replacing_leave_no_data_behind() {
         put(&storage, name, Some("other"));
     }
     storage.remove_file(&path("/a")).unwrap();
-    storage.rename(&path("/b"), &path("/c"), None).unwrap();
+    storage.rename(&path("/b"), &path("/c"), ExistingName::Replace, None).unwrap();
     assert_eq!((site.count()[2], get(&storage, "/c").as_str()), (2, "/b"));
-    storage.rename(&path("/c"), &path("/c"), None).unwrap();
+    storage.rename(&path("/c"), &path("/c"), ExistingName::Replace, None).unwrap();
     assert_eq!((site.count()[2], get(&storage, "/c").as_str()), (2, "/b"));
     // A file stored in place replaces one on a partition, and the other way round.
     put(&storage, "/inplace/f", None);
-    storage.rename(&path("/d"), &path("/inplace/f"), None).unwrap();
+    storage.rename(&path("/d"), &path("/inplace/f"), ExistingName::Replace, None).unwrap();
     assert_eq!((site.count()[2], get(&storage, "/inplace/f").as_str()), (2, "/d"));
     put(&storage, "/inplace/g", None);
-    storage.rename(&path("/inplace/g"), &path("/c"), None).unwrap();
+    storage.rename(&path("/inplace/g"), &path("/c"), ExistingName::Replace, None).unwrap();
     // Replaced data on another file system is removed asynchronously in its pool.
     while site.count()[2] > 1 {
         std::thread::yield_now();
@@ -338,7 +338,7 @@ fn concurrent_replacements_of_one_name_leave_one_file() {
                 for n in 0..25 {
                     let name = format!("/t{thread}-{n}");
                     put(storage, &name, Some("other"));
-                    storage.rename(&path(&name), &path("/one"), None).unwrap();
+                    storage.rename(&path(&name), &path("/one"), ExistingName::Replace, None).unwrap();
                     let _ = storage.open(&path("/one"), &update());
                 }
             });
@@ -399,7 +399,7 @@ fn the_bytes_of_files_are_accounted_for() {
     assert_eq!(used("other"), 100_000);
     // A renamed file stays in its space; a replaced one is gone.
     put(&storage, "/other", Some("other"));
-    storage.rename(&path("/12345"), &path("/assigned/f"), None).unwrap();
+    storage.rename(&path("/12345"), &path("/assigned/f"), ExistingName::Replace, None).unwrap();
     let freed = (0..1000).any(|_| used("other") == 6);
     assert!(freed, "the data of a replaced name is removed by the pool of its disk");
     assert_eq!(used("public"), 3);

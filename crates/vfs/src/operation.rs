@@ -329,12 +329,14 @@ pub enum Operation {
     RemoveDirectory(Target),
     /// Removes a file or an empty directory.
     Remove(Target),
-    /// Renames an object. An existing file is replaced; missing parent directories are created.
+    /// Renames an object. Missing parent directories are created.
     Rename {
         /// Present path.
         from: Target,
         /// New path.
         to: Target,
+        /// Replace an existing file. Without it, an object at the new path is an error.
+        replace: bool,
         /// A directory above the new path that must exist: missing parents are created only below
         /// it.
         existing_parent: Option<LogicalPath>,
@@ -409,9 +411,14 @@ impl Operation {
         Self::MakeDirectory { target, mode, parents, existing_parent: None }
     }
 
-    /// Renames an object. All missing parents are created.
+    /// Renames an object. An existing file is replaced, and all missing parents are created.
     pub const fn rename(from: Target, to: Target) -> Self {
-        Self::Rename { from, to, existing_parent: None }
+        Self::Rename { from, to, replace: true, existing_parent: None }
+    }
+
+    /// Renames an object to a path at which there must be none. All missing parents are created.
+    pub const fn rename_to_new(from: Target, to: Target) -> Self {
+        Self::Rename { from, to, replace: false, existing_parent: None }
     }
 
     /// Limits the creation of missing parents to those below a directory that must exist. It has no

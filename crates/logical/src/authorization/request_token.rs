@@ -137,8 +137,7 @@ mod tests {
     #[test]
     fn a_rename_has_one_token() {
         let rename = |from: &str, to: &str| {
-            let mut operation =
-                Operation::Rename { from: target(from), to: target(to), existing_parent: None };
+            let mut operation = Operation::rename(target(from), target(to));
             let token = take(&mut operation).map_err(|error| error.kind)?;
             let Operation::Rename { from, to, .. } = operation else { panic!("another operation") };
             assert!(from.cgi.is_empty() && to.cgi.is_empty());

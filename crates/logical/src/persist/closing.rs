@@ -13,7 +13,7 @@ use crate::errno;
 use base::LogicalPath;
 use std::io;
 use std::time::Duration;
-use storage::{Backend, CLIENT_ATTRIBUTE_PREFIX, Metadata, StoredFile};
+use storage::{Backend, CLIENT_ATTRIBUTE_PREFIX, ExistingName, Metadata, StoredFile};
 
 /// Deadline of a close for the claim on the name of its file.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
@@ -124,7 +124,7 @@ impl UnfinishedFiles {
             keep_attributes(backend, target, file)?;
             keep_access_list(backend, target, file)?;
         }
-        synced.replace(mode, || backend.rename(path, target, None))?;
+        synced.replace(mode, || backend.rename(path, target, ExistingName::Replace, None))?;
         // From here on the new file is in place, whatever fails.
         if self.config.durability == Durability::Synced
             && let Err(error) = backend.sync_name(target)

@@ -18,8 +18,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use storage::{
-    Backend, CreateMode, DirectoryStream, FileIdentity, Metadata, Now, OpenMode, ParentCreation, Pool,
-    SpaceUsage, StorageUser, StoredFile, TransferStorage,
+    Backend, CreateMode, DirectoryStream, ExistingName, FileIdentity, Metadata, Now, OpenMode,
+    ParentCreation, Pool, SpaceUsage, StorageUser, StoredFile, TransferStorage,
 };
 use stream::Stream;
 
@@ -438,16 +438,17 @@ impl Backend for Memory {
         &self,
         from: &LogicalPath,
         to: &LogicalPath,
+        existing: ExistingName,
         parents: Option<&ParentCreation>,
     ) -> io::Result<()> {
-        self.step("rename")?;
-        self.find(from)?;
+        self.step("rename").and_then(|()| self.find(from))?;
+        if existing == ExistingName::Keep && self.find(to).is_ok() {
+            return os(EEXIST);
+        }
         if let (Some(parents), Some(parent)) = (parents, to.parent()) {
             self.make_parents(&parent, parents)?;
         }
-        self.check_parent(to)?;
-        self.disk.rename(from.as_bytes(), to.as_bytes());
-        Ok(())
+        self.check_parent(to).map(|()| self.disk.rename(from.as_bytes(), to.as_bytes()))
     }
     fn sync_name(&self, path: &LogicalPath) -> io::Result<()> {
         self.step("sync_name")?;

@@ -7,7 +7,7 @@ use super::{CommandRun, CommandStep, FrmAdmin, counted, error_text, shown_bytes}
 use base::LogicalPath;
 use rustix::io::Errno;
 use std::io;
-use storage::{Backend as _, COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyTime};
+use storage::{Backend as _, COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyTime, ExistingName};
 
 const REMOVE_OPTIONS: [CommandOption; 4] = [
     CommandOption::switch("echo"),
@@ -51,7 +51,7 @@ fn rename_file(admin: &FrmAdmin, from: &LogicalPath, to: &LogicalPath) -> io::Re
             }
         }
     }
-    admin.posix.rename(from, to, None)
+    admin.posix.rename(from, to, ExistingName::Replace, None)
 }
 
 /// `mv OLD NEW`.

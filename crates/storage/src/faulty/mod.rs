@@ -19,9 +19,9 @@ pub use rules::{FaultRule, FaultRules, FaultyCall, Gate, InjectedFault, RuleId};
 
 use crate::backend::{logical_directories_above, sync_names};
 use crate::{
-    Backend, CreateMode, DirectoryAbove, DirectoryPosition, DirectoryStream, FileIdentity, FileSystemUsage,
-    Metadata, Now, OpenMode, ParentCreation, Pool, RawEntry, SpaceUsage, StoredFile, TransferStorage,
-    WorkPlacement,
+    Backend, CreateMode, DirectoryAbove, DirectoryPosition, DirectoryStream, ExistingName, FileIdentity,
+    FileSystemUsage, Metadata, Now, OpenMode, ParentCreation, Pool, RawEntry, SpaceUsage, StoredFile,
+    TransferStorage, WorkPlacement,
 };
 use base::LogicalPath;
 use file::FaultyFile;
@@ -199,10 +199,11 @@ impl Backend for Faulty {
         &self,
         from: &LogicalPath,
         to: &LogicalPath,
+        existing: ExistingName,
         parents: Option<&ParentCreation>,
     ) -> io::Result<()> {
         self.rules.meet(FaultyCall::Rename, from)?;
-        self.inner.rename(from, to, parents)
+        self.inner.rename(from, to, existing, parents)
     }
 
     fn set_mode(&self, path: &LogicalPath, mode: u32) -> io::Result<()> {

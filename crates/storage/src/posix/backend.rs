@@ -16,9 +16,9 @@ use super::tree::{ConfinedTree, DisabledFeatures, MetadataHandle, ParentDirector
 use super::volume::{Volume, Volumes};
 use crate::backend::{directories_above, sync_names};
 use crate::{
-    Backend, CreateMode, DirectoryAbove, DirectoryState, DirectoryStream, FileIdentity, FileSystemUsage,
-    Metadata, NameRules, Now, OpenMode, ParentCreation, Pool, SpaceUsage, StoredFile, TransferStorage,
-    WorkPlacement,
+    Backend, CreateMode, DirectoryAbove, DirectoryState, DirectoryStream, ExistingName, FileIdentity,
+    FileSystemUsage, Metadata, NameRules, Now, OpenMode, ParentCreation, Pool, SpaceUsage, StoredFile,
+    TransferStorage, WorkPlacement,
 };
 use base::LogicalPath;
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -441,6 +441,7 @@ impl Backend for Posix {
         &self,
         from: &LogicalPath,
         to: &LogicalPath,
+        existing: ExistingName,
         parents: Option<&ParentCreation>,
     ) -> io::Result<()> {
         let (stored, target) = (self.stored(from)?, self.names.stored_new(to)?);
@@ -456,40 +457,21 @@ impl Backend for Posix {
         let parents = self.names.parents(to, parents);
         let (new, new_name) = self.tree.parent_made(&target, parents.as_deref())?;
         let Some(spaces) = &self.spaces else {
-            return Ok(rustix::fs::renameat(&old, old_name, &new, new_name)?);
+            return existing.rename((&old, old_name), (&new, new_name));
         };
         let (data, replaced) = {
             // A rename never moves a name to another file system, so this lock covers both names.
             let _changing = self.volumes.of_path(&stored).changing();
             let data = spaces.data_behind((&old, old_name));
             let replaced = spaces.data_behind((&new, new_name));
-            rustix::fs::renameat(&old, old_name, &new, new_name)?;
+            existing.rename((&old, old_name), (&new, new_name))?;
             (data, replaced)
         };
         if let Some(data) = &data {
             spaces.rename(data, &target);
         }
-        let Some(replaced) = replaced.filter(|replaced| data.as_ref() != Some(replaced)) else {
-            return Ok(());
-        };
-        let account = spaces.account_of(&replaced);
-        // The replaced data may be on a hung disk, which must not block the rename.
-        match spaces.volume_of(&replaced) {
-            Some(there)
-                if data
-                    .and_then(|data| spaces.volume_of(&data))
-                    .is_none_or(|here| !Arc::ptr_eq(here, there)) =>
-            {
-                let lost = replaced.clone();
-                if there
-                    .pool
-                    .run(Pool::current_owner(), Box::new(move || Spaces::remove_data(&replaced, account)))
-                    .is_err()
-                {
-                    tracing::warn!(data = %lost.display(), "cannot remove data of a replaced name: the queue of its disk is full; remove the file by hand");
-                }
-            }
-            _ => Spaces::remove_data(&replaced, account),
+        if let Some(replaced) = replaced.filter(|replaced| data.as_ref() != Some(replaced)) {
+            spaces.remove_replaced(replaced, data.as_deref());
         }
         Ok(())
     }

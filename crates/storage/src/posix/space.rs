@@ -18,7 +18,7 @@ use super::file::PosixFile;
 use super::partition::{self, FIGURES_AGE_MAX, Partition, SpaceReservation};
 use super::tree::ParentDirectory;
 use super::volume::{Volume, Volumes};
-use crate::{CreateMode, FileSystemUsage, SpaceUsage};
+use crate::{CreateMode, FileSystemUsage, Pool, SpaceUsage};
 use base::LogicalPath;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid, XattrFlags};
 use rustix::io::Errno;
@@ -388,6 +388,24 @@ impl Spaces {
         let noted = rustix::fs::setxattr(data, NAME_ATTRIBUTE, &self.local_name(stored), XattrFlags::empty());
         if let Err(error) = noted {
             tracing::debug!(%error, "cannot store the new name of a data file in its attribute");
+        }
+    }
+
+    /// Removes the data of a name that a rename has replaced by `new` data, which may be on another volume.
+    pub(super) fn remove_replaced(&self, replaced: PathBuf, new: Option<&Path>) {
+        let account = self.account_of(&replaced);
+        // The replaced data may be on a hung disk, which must not block the rename.
+        match self.volume_of(&replaced) {
+            Some(there)
+                if new.and_then(|data| self.volume_of(data)).is_none_or(|here| !Arc::ptr_eq(here, there)) =>
+            {
+                let lost = replaced.clone();
+                let job = Box::new(move || Self::remove_data(&replaced, account));
+                if there.pool.run(Pool::current_owner(), job).is_err() {
+                    tracing::warn!(data = %lost.display(), "cannot remove data of a replaced name: the queue of its disk is full; remove the file by hand");
+                }
+            }
+            _ => Self::remove_data(&replaced, account),
         }
     }
 

@@ -4,8 +4,8 @@ use super::directory::UserDirectoryStream;
 use super::file::UserFile;
 use super::{StorageUser, UserSwitch};
 use crate::{
-    Backend, CreateMode, DirectoryAbove, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now,
-    OpenMode, ParentCreation, Pool, SpaceUsage, StoredFile, TransferStorage, WorkPlacement,
+    Backend, CreateMode, DirectoryAbove, DirectoryStream, ExistingName, FileIdentity, FileSystemUsage,
+    Metadata, Now, OpenMode, ParentCreation, Pool, SpaceUsage, StoredFile, TransferStorage, WorkPlacement,
 };
 use base::LogicalPath;
 use std::borrow::Cow;
@@ -137,9 +137,10 @@ impl Backend for UserBackend {
         &self,
         from: &LogicalPath,
         to: &LogicalPath,
+        existing: ExistingName,
         parents: Option<&ParentCreation>,
     ) -> io::Result<()> {
-        self.call(|behind| behind.rename(from, to, parents))
+        self.call(|behind| behind.rename(from, to, existing, parents))
     }
 
     fn set_mode(&self, path: &LogicalPath, mode: u32) -> io::Result<()> {

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::posix::{Config, Posix};
-use crate::{Backend, CreateMode, OpenMode, UserBackend};
+use crate::{Backend, CreateMode, ExistingName, OpenMode, UserBackend};
 use base::LogicalPath;
 use rustix::fs::{Gid, Uid};
 use std::fs;
@@ -298,7 +298,10 @@ fn a_storage_acts_for_two_users() {
             assert_eq!(kind(storage.list(&logical("/home"))), denied);
             assert_eq!(kind(storage.open(&logical("/home/file"), &OpenMode::default())), denied);
             assert_eq!(kind(storage.remove_file(&logical("/home/file"))), denied);
-            assert_eq!(kind(storage.rename(&logical("/home"), &logical("/mine"), None)), denied);
+            assert_eq!(
+                kind(storage.rename(&logical("/home"), &logical("/mine"), ExistingName::Replace, None)),
+                denied
+            );
             assert_eq!(kind(storage.set_mode(&logical("/home"), 0o777)), denied);
             assert_eq!(kind(storage.truncate(&logical("/home/file"), 0)), denied);
             assert_eq!(kind(storage.attribute(&logical("/home/file"), "user.test")), denied);
