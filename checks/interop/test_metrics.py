@@ -19,7 +19,7 @@ import exposition
 import origins
 import peers
 import tapes
-from tools import data, wait_until, xrdcp, xrdfs
+from tools import data, run, wait_until, xrdcp, xrdfs
 
 HTTP = "xrd.protocol http *\n"
 LOCAL = HTTP + "scalla.http metrics\n"
@@ -91,6 +91,14 @@ def test_both_formats_have_the_same_metrics(ours):
     assert plain["process_start_time_seconds"] > 1_700_000_000 and plain["process_open_fds"] > 5
     assert plain["process_resident_memory_bytes"] > 1 << 20 and plain["process_threads"] > 3
     assert [dict(labels).keys() for labels in plain.named("scalla_build_info")] == [{"version"}]
+
+
+def test_promtool_accepts_the_page_and_the_alerts(ours):
+    _, page = ask(ours.port, Accept="text/plain")
+    checked = run(["promtool", "check", "metrics"], input=page)
+    # It has advice on names that are those of other exporters, but no error.
+    assert checked.status in (0, 3) and "error" not in checked.all, checked
+    assert re.search(r"SUCCESS: \d+ rules found", run(["promtool", "check", "rules", FILES / "rules.yml"]).ok().all)
 
 
 def test_counters_follow_the_work(ours, tmp_path):
