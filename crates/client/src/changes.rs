@@ -16,7 +16,7 @@ use wire::xroot::{ErrorCode, FileHandle};
 use crate::answers::StatInfo;
 use crate::channel::BodyLimit;
 use crate::client::Client;
-use crate::failure::Error;
+use crate::failure::{Cause, Error};
 use crate::filesystem::{FileSystem, stat};
 use crate::path::{RemotePath, RequestTarget};
 use crate::request_loop::Repeat;
@@ -161,12 +161,15 @@ impl FileSystem {
     }
 
     /// Creates a directory. With `parents`, it also creates missing ancestors, and accepts an
-    /// existing directory of the same permissions.
+    /// existing directory of the same permissions. HTTP has no permissions.
     ///
     /// # Errors
     /// [`Error`]. Without `parents` it is uncertain when the reply is lost, because it is unknown
     /// which client created the directory.
     pub async fn mkdir(&self, path: &str, mode: u16, parents: bool) -> Result<(), Error> {
+        if let Some(files) = self.http() {
+            return files.make_directory(path, parents).await;
+        }
         let options = if parents { MkdirOptions::MKPATH } else { MkdirOptions::NONE };
         let request = |target: &RequestTarget| {
             Encoded::new(&Request::Mkdir(Mkdir { options, mode, path: target.as_bytes() }))
@@ -181,6 +184,9 @@ impl FileSystem {
     /// [`Error`], uncertain when the reply is lost and the file is still there, or its server does
     /// not answer.
     pub async fn rm(&self, path: &str) -> Result<(), Error> {
+        if let Some(files) = self.http() {
+            return files.remove_file(path).await;
+        }
         let request = |target: &RequestTarget| Encoded::new(&Request::Rm(Rm { path: target.as_bytes() }));
         Change { files: self, name: "rm", path }.remove(request).await
     }
@@ -190,6 +196,9 @@ impl FileSystem {
     /// # Errors
     /// [`Error`], uncertain as that of [`FileSystem::rm`].
     pub async fn rmdir(&self, path: &str) -> Result<(), Error> {
+        if let Some(files) = self.http() {
+            return files.remove_directory(path).await;
+        }
         let request =
             |target: &RequestTarget| Encoded::new(&Request::Rmdir(Rmdir { path: target.as_bytes() }));
         Change { files: self, name: "rmdir", path }.remove(request).await
@@ -202,6 +211,11 @@ impl FileSystem {
     /// new name.
     pub async fn mv(&self, old: &str, new: &str) -> Result<(), Error> {
         let new = self.url_of("mv", new)?.path;
+        if self.url.is_http() {
+            let text =
+                "entries are not renamed over HTTP; use root:// at a server that speaks both".to_owned();
+            return Err(self.error("mv", old, Cause::Unsupported(text)));
+        }
         // The identity of the file, in case it has to be found again.
         let before = match self.stat(old).await {
             Err(error) if error.is_transient() => return Err(error),

@@ -277,6 +277,9 @@ impl<'a> Cluster<'a> {
 
     /// Implements [`FileSystem::cluster_servers`].
     async fn servers(&self, path: &str) -> Result<ClusterServers, Error> {
+        if self.files.url().is_http() {
+            return Ok(ClusterServers { servers: vec![self.files.clone()], failed: Vec::new() });
+        }
         let here = self.first_answering().await?;
         if !here.client().channel(here.url()).await?.is_manager() {
             return Ok(ClusterServers { servers: vec![self.files.clone()], failed: Vec::new() });
@@ -291,6 +294,9 @@ impl<'a> Cluster<'a> {
     /// Implements [`FileSystem::holders`].
     async fn holders(&self, path: &str) -> Result<Vec<FileSystem>, Error> {
         let files = self.files;
+        if files.url().is_http() {
+            return Ok(vec![files.clone()]);
+        }
         if !files.client().channel(files.url()).await?.is_manager() {
             return Ok(vec![files.clone()]);
         }

@@ -245,9 +245,15 @@ fn server_remedy(code: ErrorCode) -> Option<&'static str> {
 /// The remedy for a relative path in a URL.
 const TWO_SLASHES: &str = "below the host, the path begins with two slashes: root://HOST//PATH";
 
+/// The remedy for a server of HTTP that has no checksum of the wanted type.
+const READ_CHECKSUM: &str = "scalla checksum --read --type TYPE computes it from the data";
+
 /// Reports whether a target is a URL with a single slash behind its host, so that its path is
 /// relative.
 fn has_one_slash(target: &str) -> bool {
+    if target.starts_with("http") {
+        return false;
+    }
     let path = target.split_once("://").and_then(|(_, rest)| rest.split_once('/'));
     path.is_some_and(|(_, path)| !path.is_empty() && !path.starts_with('/'))
 }
@@ -380,7 +386,13 @@ impl fmt::Display for Error {
             return f.write_str("; look before you repeat it");
         }
         let is_refused = matches!(self.code(), Some(ErrorCode::NOT_FOUND | ErrorCode::NOT_AUTHORIZED));
-        let remedy = if is_refused && has_one_slash(target) { Some(TWO_SLASHES) } else { cause.remedy() };
+        let lacks_checksum =
+            matches!(cause, Cause::Server { text, .. } if text.contains("checksum not supported"));
+        let remedy = match () {
+            () if is_refused && has_one_slash(target) => Some(TWO_SLASHES),
+            () if lacks_checksum && target.starts_with("http") => Some(READ_CHECKSUM),
+            () => cause.remedy(),
+        };
         if let Some(remedy) = remedy {
             write!(f, "; {remedy}")?;
         }
@@ -431,6 +443,7 @@ mod tests {
             ("root://m:1094/a", true),
             ("root://[::1]:1094/a//b", true),
             ("root://m:1094//a", false),
+            ("https://m:443/a", false),
             ("root://m:1094", false),
             ("root://m:1094/", false),
             ("/a", false),

@@ -18,13 +18,15 @@ use crate::checksums::ChecksumQuery;
 use crate::client::Client;
 use crate::entries::Entries;
 use crate::failure::{Cause, Error};
+use crate::http::HttpFiles;
 use crate::listings::ListingRequest;
 use crate::path::{NameError, RemotePath, RequestTarget};
 use crate::request_loop::Repeat;
 use crate::route::{PathRequest, Route, RoutedReply};
 use crate::url::Url;
 
-/// The name space behind one URL.
+/// The name space behind one URL. At an HTTP server it has the status, listings, checksums, removals and new
+/// directories; other operations fail.
 ///
 /// Paths are absolute and without cgi, which is that of the URL (see [`FileSystem::at`]). A path
 /// that contains a `?` is refused, because servers would treat the rest as cgi. Every method
@@ -79,6 +81,11 @@ impl FileSystem {
         let url = self.url.with_user_path(text).map_err(|why| Error::new("name", &self.url, why))?;
         let path = url.path.clone();
         Ok((Self { client: self.client.clone(), url: url.at(self.url.path.clone()) }, path))
+    }
+
+    /// Returns the files of the server, if it is one of HTTP.
+    pub(crate) fn http(&self) -> Option<HttpFiles> {
+        self.url.is_http().then(|| self.client.http_files(&self.url))
     }
 
     /// Returns this name space with the elements `key=value&…` added to its cgi.
@@ -144,6 +151,9 @@ impl FileSystem {
     /// # Errors
     /// [`Error`].
     pub async fn stat(&self, path: &str) -> Result<StatInfo, Error> {
+        if let Some(files) = self.http() {
+            return files.stat(path).await;
+        }
         self.get("stat", path, |target| stat(target, StatOptions::NONE), StatInfo::parse).await
     }
 
@@ -264,6 +274,9 @@ impl FileSystem {
     /// # Errors
     /// [`Error`].
     pub async fn checksum(&self, path: &str, kind: Option<&str>) -> Result<FileChecksum, Error> {
+        if let Some(files) = self.http() {
+            return files.checksum(path, kind).await;
+        }
         let asked = kind.map_or_else(|| self.clone(), |kind| self.with_cgi(&format!("cks.type={kind}")));
         let arrived = ChecksumQuery::of(&asked, path).send(Url::target).await?;
         self.parsed("checksum", path, &arrived, FileChecksum::parse)

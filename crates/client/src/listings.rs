@@ -34,6 +34,9 @@ impl ListingRequest<'_> {
     /// each entry; entries without one are in a second listing.
     pub(crate) async fn send(&self, with: &ListWith) -> Result<Vec<ServerListing>, Error> {
         let Self { files, path, memory } = *self;
+        if let Some(http) = files.http() {
+            return Ok(vec![http.list_server(path, with, memory).await?]);
+        }
         let mut options = DirlistOptions::NONE;
         if with.stat {
             options |= DirlistOptions::DSTAT;

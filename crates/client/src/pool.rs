@@ -456,7 +456,9 @@ fn check(url: &Url) -> Result<(), Cause> {
     let unsupported = |text: &str| Err(Cause::Unsupported(text.to_owned()));
     match url.scheme {
         Scheme::Root | Scheme::Roots => Ok(()),
-        Scheme::Http | Scheme::Https => unsupported("it is no server of the xroot protocol: use root://"),
+        Scheme::Http | Scheme::Https => {
+            unsupported("this operation is not possible over HTTP; use root:// at a server that speaks both")
+        }
         Scheme::File | Scheme::Stdio => unsupported("it is a local file, not one of a server"),
     }
 }

@@ -169,6 +169,27 @@ impl Url {
         }
     }
 
+    /// Reports whether it is that of a file at an HTTP server.
+    #[must_use]
+    pub const fn is_http(&self) -> bool {
+        matches!(self.scheme, Scheme::Http | Scheme::Https)
+    }
+
+    /// Returns the URL as users write it: in the path of one of HTTP, `%20` stands for a blank. A path with a `%`
+    /// that begins no such escape is taken as it is.
+    ///
+    /// # Errors
+    /// [`UrlError`] if no request can carry the path.
+    pub fn with_decoded_path(self) -> Result<Self, UrlError> {
+        if !self.is_http() || !self.path.contains('%') {
+            return Ok(self);
+        }
+        let Some(decoded) = base::percent_decode(&base::bytes_of(&self.path)) else { return Ok(self) };
+        let path = RemotePath::new(base::text_of(&decoded));
+        let path = path.map_err(|why| UrlError::BadPath(self.path.to_string(), why))?;
+        Ok(self.at(path))
+    }
+
     /// Adds the elements of `key=value&…`; each replaces the one of its key.
     pub fn merge_cgi(&mut self, elements: &str) {
         self.cgi.extend(cgi_elements(elements));
@@ -363,6 +384,19 @@ mod tests {
             assert_eq!((url(text).host.as_str(), url(text).port), (host, port), "{text}");
         }
         assert_eq!(url("root://[::1]:2//a").authority(), "[::1]:2");
+    }
+
+    #[test]
+    fn paths_of_http_are_percent_encoded_by_users() {
+        let decoded = |text: &str| url(text).with_decoded_path().map(|url| url.path.to_string());
+        assert_eq!(decoded("https://h/a%20b/%C3%BC"), Ok("a b/ü".to_owned()));
+        assert_eq!(decoded("davs://h/100%"), Ok("100%".to_owned()));
+        assert_eq!(decoded("root://h//a%20b"), Ok("/a%20b".to_owned()));
+        assert_eq!(
+            decoded("http://h/a%3Fb"),
+            Err(UrlError::BadPath("a%3Fb".to_owned(), NameError::QuestionMark))
+        );
+        assert!(decoded("http://h/a%00").is_err());
     }
 
     #[test]

@@ -28,7 +28,7 @@ impl fmt::Display for UrlError {
             Self::UnknownScheme(scheme) => {
                 write!(
                     f,
-                    "`{scheme}` is no protocol for files (root, roots, xroot, xroots, http, https, file)"
+                    "`{scheme}` is no protocol for files (root, roots, xroot, xroots, http, https, dav, davs, file)"
                 )
             }
             Self::NoHost => write!(f, "the URL has no host (root://HOST[:PORT]//PATH)"),

@@ -255,6 +255,9 @@ async fn compute(
     algorithm: Algorithm,
     progress: &ChecksumProgress,
 ) -> Result<FileChecksum, Error> {
+    if url.is_http() {
+        return client::copy::checksum_by_reading(&context.client, url, algorithm).await;
+    }
     let (reader, mut whole) = open_whole(context, url).await?;
     progress.size.fetch_add(whole.size(), Ordering::Relaxed);
     let mut running = RunningChecksum::new(algorithm);

@@ -122,7 +122,8 @@ impl Context {
     pub(crate) fn url(&self, text: &str) -> Result<Url, UsageError> {
         let is_url = text.split_once("://").is_some_and(|(name, _)| !name.contains(['/', '?']));
         if is_url {
-            let mut url = Url::parse(text).map_err(|error| UsageError(format!("{text}: {error}")))?;
+            let url = Url::parse(text).and_then(Url::with_decoded_path);
+            let mut url = url.map_err(|error| UsageError(format!("{text}: {error}")))?;
             if matches!(url.scheme, Scheme::File | Scheme::Stdio) {
                 return Err(local(text));
             }
@@ -251,6 +252,7 @@ mod tests {
         let table = [
             (None, "root://h//a", Ok("root://h:1094//a")),
             (None, "root://h", Ok("root://h:1094//")),
+            (None, "davs://h/a%20b", Ok("https://h:443/a b")),
             (None, "h:7", Ok("root://h:7//")),
             (None, "h.example.org//a", Ok("root://h.example.org:1094//a")),
             (Some("root://h//a/b"), "c:7", Ok("root://h:1094//a/b/c:7")),

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use client::zip::ArchiveError;
-use client::{Entries, Error, ListWith, RemotePath, StatInfo, Url, join_bounded};
+use client::{Cause, Entries, Error, ListWith, RemotePath, StatInfo, Url, join_bounded};
 
 use super::archive;
 use super::columns::{self, Align};
@@ -21,7 +21,8 @@ use crate::xrootd_compat;
 #[command(disable_help_flag = true)]
 pub(crate) struct LsCommand {
     #[allow(rustdoc::broken_intra_doc_links, reason = "help text")]
-    /// Files and directories to list: root://HOST[:PORT]//PATH, which may contain wildcards.
+    /// Files and directories to list: root://HOST[:PORT]//PATH or https://HOST[:PORT]/PATH, which may contain
+    /// wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     urls: Vec<String>,
     /// Print mode, owner, group, size and time.
@@ -178,11 +179,13 @@ impl LsCommand {
         if let ([url], false, false, false) = (urls.as_slice(), self.directory, self.recursive, several) {
             let named = match self.list(context, console, url).await {
                 Ok(listed) => Ok(LsArgument::Directory(url.clone(), Some(listed))),
-                Err(error) if error.code().is_some() => match context.files(url).stat(&url.path).await {
-                    Ok(stat) if !stat.is_dir() => Ok(LsArgument::Entry(item(context, url, stat))),
-                    Err(of_stat) if of_stat.is_not_found() => Err(of_stat),
-                    _ => Err(error),
-                },
+                Err(error) if error.code().is_some() || is_unsupported(&error) => {
+                    match context.files(url).stat(&url.path).await {
+                        Ok(stat) if !stat.is_dir() => Ok(LsArgument::Entry(item(context, url, stat))),
+                        Err(of_stat) if of_stat.is_not_found() => Err(of_stat),
+                        _ => Err(error),
+                    }
+                }
                 Err(error) => Err(error),
             };
             return vec![(url.clone(), named)];
@@ -353,6 +356,11 @@ impl LsCommand {
             name,
         ]
     }
+}
+
+/// Reports whether the server has no listings.
+fn is_unsupported(error: &Error) -> bool {
+    matches!(error.cause(), Cause::Unsupported(_))
 }
 
 fn item(context: &Context, url: &Url, stat: StatInfo) -> LsEntry {

@@ -5,7 +5,11 @@ use client::{Cause, Error, FileSystem, RemotePath, Url, join_bounded};
 
 use super::console::Console;
 use super::context::{Context, is_root};
+use crate::usage_error::UsageError;
 use crate::xrootd_compat;
+
+/// The default of `--mode`.
+const MODE: u16 = 0o755;
 
 /// Create directories.
 ///
@@ -27,6 +31,10 @@ impl MkdirCommand {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         for text in &self.urls {
             let url = context.url(text)?;
+            if url.is_http() && self.mode != MODE {
+                let text = format!("{url}: over HTTP the server chooses the permissions; leave --mode out");
+                return Err(UsageError(text).into());
+            }
             let made = self.make(&context.files(&url), &url.path).await;
             if let Err(error) = made {
                 console.fail(&url, &error);

@@ -6,7 +6,7 @@ use super::place_names::{named_place, url_text};
 use super::source_finder::{FoundSource, SourceFinder};
 use crate::xrootd_compat::{self, CopySide, XrdClStatus, code};
 use client::copy::{Copier, CopyOptions, Place};
-use client::{Client, Scheme, Url};
+use client::{Client, Url};
 use std::collections::VecDeque;
 use std::path::Path;
 
@@ -182,9 +182,6 @@ async fn remote_target(
     command: &XrdcpOptions,
     client: &Client,
 ) -> Result<bool, XrdcpFailure> {
-    if !matches!(url.scheme, Scheme::Root | Scheme::Roots) {
-        return Ok(false);
-    }
     let is_written_as_directory = url.path.ends_with('/');
     let stat = client.file_system(url).find(&url.path).await;
     match stat.map_err(|error| XrdcpFailure::Status(XrdClStatus::from(error)))? {

@@ -1,6 +1,6 @@
 //! Places on the command line, and their names in the output.
 
-use super::failure::{USAGE_STATUS, XrdcpFailure};
+use super::failure::XrdcpFailure;
 use crate::xrootd_compat::{CopySide, XrdClStatus};
 use client::Url;
 use client::copy::Place;
@@ -18,17 +18,12 @@ pub(super) fn named_place(word: &str, target: bool, cgi: &str) -> Result<Place, 
             let path = rest.strip_prefix("localhost").filter(|path| path.starts_with('/')).unwrap_or(rest);
             return Ok(Place::Local(path.into()));
         }
-        "http" | "https" | "dav" | "davs" => {
-            let name = if target { format!("{scheme}file") } else { format!("{scheme} file") };
-            let text = format!("xrdcp: {name} protocol is not supported.\n");
-            return Err(XrdcpFailure::Plain(text, USAGE_STATUS));
-        }
-        "root" | "xroot" | "roots" | "xroots" => {}
+        "root" | "xroot" | "roots" | "xroots" | "http" | "https" | "dav" | "davs" => {}
         _ => return local(),
     }
     let side = if target { CopySide::Destination } else { CopySide::Source };
-    let mut url =
-        Url::parse(word).map_err(|_| XrdcpFailure::Status(XrdClStatus::invalid_address().at(side)))?;
+    let url = Url::parse(word).and_then(Url::with_decoded_path);
+    let mut url = url.map_err(|_| XrdcpFailure::Status(XrdClStatus::invalid_address().at(side)))?;
     url.merge_cgi(cgi);
     Ok(Place::Remote(url))
 }

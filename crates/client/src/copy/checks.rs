@@ -11,6 +11,7 @@ use super::failure::CopyError;
 use super::options::{Against, ChecksumWish, CopyOptions};
 use super::place::Place;
 use super::source::{SourceKind, SourceReader};
+use super::web_source::checksum;
 use crate::answers::FileChecksum;
 use crate::url::Url;
 
@@ -57,9 +58,9 @@ impl Checks {
                     let sources = sources.clone();
                     asking.spawn(async move { sources.ask_sums(algorithm, None).await });
                 } else {
-                    let (files, path) = (copier.client.file_system(url), url.path.clone());
+                    let (client, url) = (copier.client.clone(), url.clone());
                     asking.spawn(async move {
-                        files.checksum(&path, Some(algorithm.name())).await.map_err(CopyError::source)
+                        checksum(&client, &url, algorithm).await.map_err(CopyError::source)
                     });
                 }
                 asking
@@ -162,12 +163,7 @@ impl Checks {
             }
             let computed = of(sum);
             let has = match at {
-                Some(url) => copier
-                    .client
-                    .file_system(url)
-                    .checksum(&url.path, Some(algorithm.name()))
-                    .await
-                    .map_err(CopyError::target)?,
+                Some(url) => checksum(&copier.client, url, *algorithm).await.map_err(CopyError::target)?,
                 None => computed.clone(),
             };
             if *against != Against::PrintTarget {

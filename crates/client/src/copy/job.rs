@@ -22,6 +22,8 @@ use super::repair::Repair;
 use super::source::{SourceKind, SourceReader};
 use super::target::CopyTarget;
 use super::third::{ThirdPartyRefusal, ThirdPartyTransfer};
+use super::web_source;
+use super::web_target::WebUpload;
 use crate::failure::{Cause, Error};
 use crate::url::Url;
 
@@ -148,6 +150,7 @@ impl FileCopy<'_> {
     async fn attempt(&self) -> Result<CopyDone, CopyError> {
         let Self { copier, job, options, watch } = *self;
         check_options(job, options)?;
+        web_source::check_options(job, options)?;
         // Servers copy only whole files from each other.
         let mut member = options.zip_append || options.member_of(&job.source).is_some();
         if options.third_party != ThirdParty::Never && !member {
@@ -185,6 +188,15 @@ impl FileCopy<'_> {
         // the memory of the transfer step only.
         let source =
             unless_stopped(watch, Box::pin(SourceReader::open(copier, &job.source, options))).await?;
+        if let Some(url) = job.target.url() {
+            if url.is_http() {
+                let upload = WebUpload { copier, job, options, watch, url };
+                return Box::pin(upload.run(source)).await;
+            }
+            if options.force {
+                unless_stopped(watch, Box::pin(web_source::not_the_source(copier, &source, url))).await?;
+            }
+        }
         if let (Some(size), Place::Local(path)) = (source.size, &job.target)
             && size <= options.chunk_bytes as u64
             && options.checksums.is_empty()

@@ -33,7 +33,7 @@ impl SourceReader {
 
     /// Returns the member of this name as a source; `self` is the archive.
     pub(super) async fn member(self, name: &str, options: &CopyOptions) -> Result<Self, CopyError> {
-        let Some(size) = self.size else {
+        let Some(size) = self.size.filter(|_| !self.is_stream()) else {
             return Err(CopyError::Usage(format!("{} is a stream; members are read from files", self.place)));
         };
         let opened = async {

@@ -83,6 +83,10 @@ impl<'a> MetalinkDocument<'a> {
 
     /// Reads a file at a server up to the same limit.
     async fn read_remote(&self, url: &Url) -> Result<Vec<u8>, Error> {
+        if url.is_http() {
+            let file = self.copier.client.open_http(url).await?;
+            return Ok(file.read(0, METALINK_BYTES_MAX + 1).await?.to_vec());
+        }
         let file = self.copier.client.open(url, &OpenWith::read()).await?;
         let size = usize::try_from(file.known_stat().await?.size).unwrap_or(usize::MAX);
         let read = file.read_range(false, 0, size.min(METALINK_BYTES_MAX + 1)).await?;

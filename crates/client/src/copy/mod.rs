@@ -34,6 +34,7 @@
 //! | `rate` | [`Rate`]: limits of the rate |
 //! | `attributes` | extended attributes that are copied |
 //! | `local_source`, `local` | files of this machine as sources and as targets |
+//! | `web_source`, `web_target` | files of HTTP servers as sources and as targets |
 //! | `holes` | zeros that become holes |
 //! | `metadata` | times and permission bits that a copy preserves |
 //! | `publish` | naming of complete files and directories of this machine |
@@ -89,6 +90,8 @@ mod target;
 mod third;
 mod tree;
 mod upload_note;
+mod web_source;
+mod web_target;
 
 use std::sync::Arc;
 
@@ -116,6 +119,7 @@ pub use place::Place;
 pub use rate::Rate;
 pub use sync::{DirectorySync, SyncStep};
 pub use tree::{CopyAll, CopyListener, PARALLEL};
+pub use web_source::checksum_by_reading;
 
 /// Copies files. Clones share connections, memory, threads and the limit of open files. If the
 /// limit of the process (`ulimit -n` at the creation of this object) does not allow all copies of

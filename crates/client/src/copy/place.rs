@@ -32,7 +32,7 @@ impl Place {
         if !is_url {
             return if text.is_empty() { Err(UrlError::Empty) } else { Ok(Self::Local(text.into())) };
         }
-        let url = Url::parse(text)?;
+        let url = Url::parse(text)?.with_decoded_path()?;
         Ok(match url.scheme {
             Scheme::File => Self::Local(url.local.into()),
             Scheme::Stdio => Self::Stream,

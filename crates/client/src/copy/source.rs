@@ -20,6 +20,7 @@ use super::metadata::PreservedMetadata;
 use super::multi_source::MultiSource;
 use super::options::CopyOptions;
 use super::place::Place;
+use super::web_source::WebSource;
 use crate::answers::StatInfo;
 use crate::buffer_pool::DataBufferPool;
 use crate::file::{File, OpenWith};
@@ -50,6 +51,8 @@ pub(super) enum SourceKind {
         pages: bool,
     },
     Local(Arc<LocalSource>),
+    /// A file of an HTTP server.
+    Web(WebSource),
     /// Several servers.
     Many(MultiSource),
     /// The places of a metalink, which are tried in turn.
@@ -143,6 +146,14 @@ impl SourceReader {
     ) -> Result<Self, CopyError> {
         let mut identity = None;
         let (size, kept, from) = match place {
+            Place::Remote(url) if url.is_http() => {
+                let web = WebSource::open(&copier.client, url).await.map_err(|error| match error.code() {
+                    Some(ErrorCode::IS_DIRECTORY) => CopyError::IsDirectory(place.to_string()),
+                    _ => CopyError::source(error),
+                })?;
+                identity = web.identity();
+                (web.size(), web.kept(), SourceKind::Web(web))
+            }
             Place::Remote(url) if options.sources > 1 || !url.others.is_empty() => {
                 let sources = MultiSource::open(copier, url, mirrors, options).await?;
                 let stat = sources.stat().clone();
@@ -219,6 +230,7 @@ impl SourceReader {
             SourceKind::Remote { file, pages } => {
                 file.read_range(*pages, offset, length).await.map_err(CopyError::source)?
             }
+            SourceKind::Web(web) => Box::pin(web.read(offset, length)).await.map_err(CopyError::source)?,
             SourceKind::Many(sources) => Box::pin(sources.read(offset, length)).await?,
             SourceKind::InTurn(places) => Box::pin(places.read(offset, length)).await?,
             SourceKind::Local(source) => {
@@ -245,6 +257,7 @@ impl SourceReader {
         let stream = match &self.from {
             SourceKind::Stream(stream) => stream,
             SourceKind::Inflated(member) => return Box::pin(member.next(length)).await,
+            SourceKind::Web(web) => return Box::pin(web.read(0, length)).await.map_err(CopyError::source),
             _ => return Ok(Bytes::new()),
         };
         let (stream, blocks) = (stream.clone(), self.blocks.clone());
@@ -266,6 +279,7 @@ impl SourceReader {
             SourceKind::Stored(archive, _) => archive.local_id(),
             SourceKind::Inflated(member) => member.archive().local_id(),
             SourceKind::Remote { .. }
+            | SourceKind::Web(_)
             | SourceKind::Many(_)
             | SourceKind::Memory(_)
             | SourceKind::Stream(_) => None,
@@ -282,7 +296,9 @@ impl SourceReader {
             SourceKind::InTurn(places) => places.now().1.identities(),
             SourceKind::Stored(archive, _) => archive.identities(),
             SourceKind::Inflated(member) => member.archive().identities(),
-            SourceKind::Local(_) | SourceKind::Memory(_) | SourceKind::Stream(_) => Vec::new(),
+            SourceKind::Local(_) | SourceKind::Memory(_) | SourceKind::Stream(_) | SourceKind::Web(_) => {
+                Vec::new()
+            }
         }
     }
 
@@ -290,6 +306,7 @@ impl SourceReader {
     pub(super) fn location(&self) -> Option<Url> {
         match &self.from {
             SourceKind::Remote { file, .. } => Some(file.location()),
+            SourceKind::Web(web) => Some(web.url().clone()),
             SourceKind::Many(sources) => sources.location(),
             SourceKind::InTurn(places) => places.now().1.location(),
             // Servers know the archive, not its members.
@@ -297,8 +314,16 @@ impl SourceReader {
         }
     }
 
+    /// Returns the file of an HTTP server that it is.
+    pub(super) fn web(&self) -> Option<&WebSource> {
+        if let SourceKind::Web(web) = &self.from { Some(web) } else { None }
+    }
+
     /// Reports whether it has no offsets.
     pub(super) fn is_stream(&self) -> bool {
-        matches!(self.from, SourceKind::Stream(_) | SourceKind::Inflated(_))
+        match &self.from {
+            SourceKind::Web(web) => web.is_stream(),
+            from => matches!(from, SourceKind::Stream(_) | SourceKind::Inflated(_)),
+        }
     }
 }

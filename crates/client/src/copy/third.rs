@@ -38,6 +38,8 @@ const KEY_BYTES: usize = 12;
 
 const NOT_AT_SERVERS: &str = "servers copy from each other only when both places are at servers";
 
+const NOT_OVER_HTTP: &str = "this client does not have servers copy from each other over HTTP";
+
 /// The reason why servers did not copy.
 pub(super) enum ThirdPartyRefusal {
     /// The servers do not support it. Nothing has happened, and the data can pass through this
@@ -78,6 +80,9 @@ impl ThirdPartyTransfer<'_> {
         let (Place::Remote(source), Place::Remote(target)) = (&job.source, &job.target) else {
             return Err(ThirdPartyRefusal::Cannot(CopyError::Usage(NOT_AT_SERVERS.to_owned())));
         };
+        if source.is_http() || target.is_http() {
+            return Err(ThirdPartyRefusal::Cannot(CopyError::Usage(NOT_OVER_HTTP.to_owned())));
+        }
         let settings = copier.client.settings();
         let (client, asking) = (steadfast(&copier.client, settings.cp_tpc_timeout), &copier.client);
         let limit = settings.cp_init_timeout.max(1);

@@ -306,7 +306,7 @@ impl<'a> HttpExchange<'a> {
 
     /// Returns the token for a server. No server but that of the URL gets one, and the token of the user of
     /// this process is never sent in clear text.
-    async fn token(&self, server: &HttpServer) -> Result<Option<Secret>, Cause> {
+    pub(super) async fn token(&self, server: &HttpServer) -> Result<Option<Secret>, Cause> {
         if !self.sends_token || self.store().is_some() || *server != HttpServer::of(self.url) {
             return Ok(None);
         }

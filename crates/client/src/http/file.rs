@@ -40,6 +40,7 @@ struct HttpFileState {
     stat: StatInfo,
     /// The version is that of a reply with data. Otherwise it is that of `HEAD`.
     is_version_of_data: bool,
+    has_ranges: bool,
     /// The address to which the last request was redirected.
     current: Mutex<HttpAddress>,
     moves: watch::Sender<bool>,
@@ -61,7 +62,7 @@ impl HttpFile {
         }
         // A server may show the head of a file to clients that may not read it.
         let (found, is_version_of_data) = find_readable(&exchange, &start).await?;
-        let FoundFile { stat, version, address } = found;
+        let FoundFile { stat, version, address, has_ranges } = found;
         if stat.is_dir() {
             let cause =
                 Cause::Server { code: ErrorCode::IS_DIRECTORY, text: format!("{address} is a directory") };
@@ -69,7 +70,8 @@ impl HttpFile {
         }
         let (current, moves) = (Mutex::new(address), watch::Sender::new(false));
         let url = url.clone();
-        let state = HttpFileState { url, start, version, stat, is_version_of_data, current, moves };
+        let state =
+            HttpFileState { url, start, version, stat, is_version_of_data, has_ranges, current, moves };
         let state = Arc::new(state);
         Ok(Self { client: client.clone(), state })
     }
@@ -84,6 +86,12 @@ impl HttpFile {
     #[must_use]
     pub fn stat_at_open(&self) -> &StatInfo {
         &self.state.stat
+    }
+
+    /// Reports whether parts of the file can be read, as far as the open has shown it.
+    #[must_use]
+    pub fn has_ranges(&self) -> bool {
+        self.state.has_ranges
     }
 
     /// Returns the current status, in the way in which the open has found it.

@@ -19,6 +19,7 @@ use crate::client::Client;
 use crate::entries::{Entries, ServerListing};
 use crate::failure::{Cause, Error};
 use crate::filesystem::ListWith;
+use crate::listing_memory::ListingMemory;
 use crate::path::RemotePath;
 use crate::url::Url;
 
@@ -41,11 +42,13 @@ pub(super) struct FoundFile {
     pub(super) version: HttpVersion,
     /// The address to which the request was redirected.
     pub(super) address: HttpAddress,
+    /// The server is not known to ignore ranges.
+    pub(super) has_ranges: bool,
 }
 
 impl FoundFile {
     fn directory(address: HttpAddress) -> Self {
-        Self { stat: stat(true, 0, 0, 0), version: HttpVersion::default(), address }
+        Self { stat: stat(true, 0, 0, 0), version: HttpVersion::default(), address, has_ranges: true }
     }
 }
 
@@ -100,12 +103,13 @@ pub(super) async fn find_readable(
     }
     let has_version = HttpVersion::of(&first.headers) != HttpVersion::default();
     if let Some(size) = first.size.filter(|_| has_version) {
-        let FirstByte { address, hops, headers, .. } = first;
-        return Ok((found_file(exchange, (address, &hops), &headers, size).await?, true));
+        let FirstByte { address, hops, headers, is_whole, .. } = first;
+        let found = found_file(exchange, (address, &hops), &headers, size).await?;
+        return Ok((FoundFile { has_ranges: !is_whole, ..found }, true));
     }
     let found = find_by_head(exchange, from, first.size).await?;
     // Later requests for data begin where this one has arrived.
-    Ok((FoundFile { address: first.address, ..found }, false))
+    Ok((FoundFile { address: first.address, has_ranges: !first.is_whole, ..found }, false))
 }
 
 /// Returns the status of a file from the headers of a reply, and by WebDAV what they do not show.
@@ -133,7 +137,7 @@ async fn found_file(
             found.mtime = entry.modified.unwrap_or(0);
         }
     }
-    Ok(FoundFile { stat: found, version, address })
+    Ok(FoundFile { stat: found, version, address, has_ranges: true })
 }
 
 /// The reply to a request for the first byte of a file.
@@ -143,6 +147,8 @@ struct FirstByte {
     is_directory: bool,
     /// There is no such byte.
     is_empty: bool,
+    /// The server has sent the whole file, so it ignores ranges.
+    is_whole: bool,
     headers: HeaderMap,
     /// The size of the file, if the reply shows it.
     size: Option<u64>,
@@ -180,7 +186,8 @@ async fn first_byte(exchange: &HttpExchange<'_>, from: &HttpAddress) -> Result<F
     if !has_no_range || is_unsatisfiable {
         body.discard().await;
     }
-    Ok(FirstByte { address, hops, is_directory, is_empty, headers, size })
+    let is_whole = status == StatusCode::OK;
+    Ok(FirstByte { address, hops, is_directory, is_empty, is_whole, headers, size })
 }
 
 /// Returns the properties of a path, if the server offers WebDAV.
@@ -250,7 +257,11 @@ impl HttpFiles {
         Self { client, url }
     }
 
-    fn at(&self, operation: &'static str, path: &str) -> Result<(Url, HttpAddress), Error> {
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn at(&self, operation: &'static str, path: &str) -> Result<(Url, HttpAddress), Error> {
         let failed = |cause| Error::new(operation, &self.url, cause);
         let path = RemotePath::new(path).map_err(|why| failed(Cause::BadArgument(why.to_string())))?;
         let url = self.url.at(path);
@@ -314,12 +325,25 @@ impl HttpFiles {
     /// [`Error`]: also [`Cause::Unsupported`] if the server does not offer WebDAV.
     pub async fn list_entries(&self, path: &str, with: &ListWith) -> Result<Entries, Error> {
         let (url, _) = self.at("list", path)?;
-        let directory = format!("{}/", path.trim_end_matches('/'));
-        let (_, address) = self.at("list", &directory)?;
         let exchange = HttpExchange::new(&self.client, &url, "list");
         if let Some(store) = exchange.store() {
+            let (_, address) = self.at("list", &directory_path(path))?;
             return list_objects(&exchange, store, &address, with).await;
         }
+        let listing = self.list_server(path, with, &self.client.listing_memory()).await?;
+        Entries::merge([(0, listing)]).map_err(|cause| exchange.refused(cause))
+    }
+
+    /// Lists a directory by WebDAV. The listing is charged to `memory`.
+    pub(crate) async fn list_server(
+        &self,
+        path: &str,
+        with: &ListWith,
+        memory: &ListingMemory,
+    ) -> Result<ServerListing, Error> {
+        let (url, _) = self.at("list", path)?;
+        let (_, address) = self.at("list", &directory_path(path))?;
+        let exchange = HttpExchange::new(&self.client, &url, "list");
         let reply = exchange.send(&propfind("1"), &address).await?;
         let HttpReply { address, hops, status, body, .. } = reply;
         let failed = |cause| exchange.error(cause, &address, &hops);
@@ -335,13 +359,20 @@ impl HttpFiles {
             );
             return Err(failed(Cause::Unsupported(text)));
         }
+        let not_a_directory = || {
+            let text = format!("{address} is not a directory");
+            failed(Cause::Server { code: ErrorCode::FS_ERROR, text })
+        };
+        if status == StatusCode::CONFLICT {
+            // So our servers answer for the path of a file with a slash at its end.
+            return Err(not_a_directory());
+        }
         if status != StatusCode::MULTI_STATUS {
             return Err(failed(refusal(status, &address)));
         }
         pool.record_dav(&address.server, true);
         let base = segments(address.path()).map_err(failed)?;
-        let memory = self.client.listing_memory();
-        let mut listing = ServerListing::empty(&memory, with.stat);
+        let mut listing = ServerListing::empty(memory, with.stat);
         let mut is_file = false;
         let add = |entry: DavEntry| {
             let Some(name) = entry.name_below(&base)? else {
@@ -362,11 +393,15 @@ impl HttpFiles {
         };
         read_body(body, add).await.map_err(failed)?;
         if is_file {
-            let text = format!("{address} is not a directory");
-            return Err(failed(Cause::Server { code: ErrorCode::FS_ERROR, text }));
+            return Err(not_a_directory());
         }
-        Entries::merge([(0, listing)]).map_err(failed)
+        Ok(listing)
     }
+}
+
+/// Returns the path of a directory, with the slash at its end.
+fn directory_path(path: &str) -> String {
+    format!("{}/", path.trim_end_matches('/'))
 }
 
 /// Returns a digest in hexadecimal, as clients of the xroot protocol expect it.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `file` | [`HttpFile`]: a file that is open for reading |
 //! | `files` | [`HttpFiles`]: status, listings and checksums of paths |
+//! | `changes` | removal and creation of entries, by DELETE and MKCOL |
 //! | `exchange` | one request, through redirects, pauses and closed connections |
 //! | `pool` | connections, which are kept for later requests |
 //! | `stream` | the socket of a connection, in clear text or with TLS |
@@ -17,6 +18,7 @@
 //! | `object_files` | status and listings of an object store |
 //! | `object_listing` | pages of these listings |
 //! | `transfer` | [`HttpTransfer`]: a whole file from or to a server, for third-party copies |
+//! | `url_transfer` | [`UrlTransfer`]: such a transfer for a URL of this client, with its token |
 //!
 //! Limits: 64 KiB and 128 headers of a reply, 10 redirects, 64 unused connections to each server. A body is read
 //! into the place that the caller has given, and never beyond what was asked for.
@@ -25,6 +27,7 @@
 
 mod address;
 mod bearer;
+mod changes;
 mod elements;
 mod exchange;
 mod file;
@@ -38,6 +41,7 @@ mod pool;
 mod refusal;
 mod stream;
 mod transfer;
+mod url_transfer;
 
 pub use file::HttpFile;
 pub use files::HttpFiles;
@@ -47,3 +51,4 @@ pub use object_listing::check_object_listing;
 pub use object_store::ObjectStore;
 pub(crate) use pool::HttpPool;
 pub use transfer::{DownloadedFile, HttpTransfer, TransferFailure, UploadSource};
+pub use url_transfer::UrlTransfer;

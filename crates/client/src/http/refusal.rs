@@ -23,7 +23,10 @@ pub(super) fn refusal(status: StatusCode, address: &HttpAddress) -> Cause {
         423 => ErrorCode::FILE_LOCKED,
         429 | 503 => ErrorCode::OVERLOADED,
         507 => ErrorCode::NO_SPACE,
-        500.. => ErrorCode::SERVER_ERROR,
+        500.. => {
+            let text = format!("{text}; the reason is in the log of that server");
+            return Cause::Server { code: ErrorCode::SERVER_ERROR, text };
+        }
         _ => return Cause::BadAnswer(text),
     };
     Cause::Server { code, text }

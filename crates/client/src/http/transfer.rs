@@ -95,6 +95,16 @@ impl HttpTransfer {
         Ok(Self { client, address, headers, reply_time, on_connect: Box::new(on_connect) })
     }
 
+    /// Creates the transfer of the file at an address, as [`HttpTransfer::new`] does.
+    pub(super) fn at(
+        client: &Client,
+        address: HttpAddress,
+        headers: HeaderMap,
+        reply_time: Duration,
+    ) -> Self {
+        Self { client: client.clone(), address, headers, reply_time, on_connect: Box::new(|_| {}) }
+    }
+
     /// Returns the headers of the file.
     ///
     /// # Errors

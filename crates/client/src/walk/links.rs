@@ -24,6 +24,12 @@ pub(super) async fn probe(files: &FileSystem, path: &str) -> Probed {
         Err(error) => error,
     };
     match error.cause() {
+        Cause::Server { code: ErrorCode::IT_EXISTS, .. } if files.url().is_http() => {
+            let text = "it is not empty, and HTTP does not show whether it is a link; use root://, or remove what \
+                        is in it first";
+            let target = error.failure().target.clone();
+            Probed::Refused(Box::new(Error::new("rm", target, Cause::NotEntered(text.to_owned()))))
+        }
         Cause::Server { code: ErrorCode::IT_EXISTS, .. } => Probed::Directory,
         Cause::Server { text, .. } if text.to_ascii_lowercase().contains("not empty") => Probed::Directory,
         Cause::Server { text, .. } if text.to_ascii_lowercase().contains("not a directory") => {

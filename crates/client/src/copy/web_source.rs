@@ -1,0 +1,219 @@
+//! A file of an HTTP server as the source of a copy.
+//!
+//! Its parts are read by ranges, several at a time. A server that has no ranges sends the whole file, which can
+//! only be read in its order.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use digest::{Algorithm, RunningChecksum};
+use hyper::header::HeaderMap;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+use wire::xroot::ErrorCode;
+
+use super::Copier;
+use super::failure::CopyError;
+use super::metadata::PreservedMetadata;
+use super::options::{CopyJob, CopyOptions, ThirdParty};
+use super::source::SourceReader;
+use crate::answers::{FileChecksum, StatInfo};
+use crate::client::Client;
+use crate::failure::{Cause, Error};
+use crate::http::{DownloadedFile, HttpFile, UrlTransfer};
+use crate::url::Url;
+
+/// Bytes of one request when a checksum is computed from the data.
+const SUM_BYTES: usize = 4 * 1024 * 1024;
+
+/// An open file of an HTTP server.
+pub(super) enum WebSource {
+    /// A file whose parts can be read.
+    Ranges(HttpFile),
+    /// A file that arrives in its order.
+    Whole(Box<WholeFile>),
+}
+
+/// A file that a server without ranges sends.
+pub(super) struct WholeFile {
+    transfer: UrlTransfer,
+    url: Url,
+    /// The status, if the server shows one.
+    stat: Option<StatInfo>,
+    size: Option<u64>,
+    silence: Duration,
+    body: Mutex<(DownloadedFile, Bytes)>,
+}
+
+impl WebSource {
+    pub(super) async fn open(client: &Client, url: &Url) -> Result<Self, Error> {
+        let stat = match client.open_http(url).await {
+            Ok(file) if file.has_ranges() => return Ok(Self::Ranges(file)),
+            Ok(file) => Some(file.stat_at_open().clone()),
+            // It has no ranges, or shows no size. Both matter only for parts.
+            Err(error) if matches!(error.cause(), Cause::Unsupported(_)) => None,
+            Err(error) => return Err(error),
+        };
+        let transfer = UrlTransfer::new(client, url, "read").await?;
+        let file = transfer.transfer().get(HeaderMap::new()).await;
+        let file = file.map_err(|failure| transfer.error(failure))?;
+        let (size, silence) = (file.size(), client.settings().silence());
+        let body = Mutex::new((file, Bytes::new()));
+        Ok(Self::Whole(Box::new(WholeFile { transfer, url: url.clone(), stat, size, silence, body })))
+    }
+
+    /// Returns the size, if the server shows it.
+    pub(super) fn size(&self) -> Option<u64> {
+        match self {
+            Self::Ranges(file) => Some(file.stat_at_open().size),
+            Self::Whole(whole) => whole.size,
+        }
+    }
+
+    pub(super) fn url(&self) -> &Url {
+        match self {
+            Self::Ranges(file) => file.url(),
+            Self::Whole(whole) => &whole.url,
+        }
+    }
+
+    fn stat(&self) -> Option<&StatInfo> {
+        match self {
+            Self::Ranges(file) => Some(file.stat_at_open()),
+            Self::Whole(whole) => whole.stat.as_ref(),
+        }
+    }
+
+    /// Returns the time of the file, if the server shows it.
+    pub(super) fn kept(&self) -> Option<PreservedMetadata> {
+        let time = self.stat().map(|stat| stat.mtime).filter(|time| *time != 0)?;
+        Some(PreservedMetadata { modified: (time, 0), accessed: (time, 0), mode: None })
+    }
+
+    /// Returns the identity and state of the file, if the server shows a version.
+    pub(super) fn identity(&self) -> Option<String> {
+        let Self::Ranges(file) = self else { return None };
+        let StatInfo { size, mtime, id, .. } = file.stat_at_open();
+        file.has_version().then(|| format!("http {} {size} {mtime} {id}", file.url()))
+    }
+
+    /// Reports whether another file of this status may be this one.
+    pub(super) fn may_be(&self, other: &StatInfo) -> bool {
+        let is_alike =
+            |stat: &StatInfo| stat.mtime != 0 && (stat.size, stat.mtime) == (other.size, other.mtime);
+        self.stat().is_some_and(is_alike)
+    }
+
+    /// Reports whether it can only be read in its order.
+    pub(super) const fn is_stream(&self) -> bool {
+        matches!(self, Self::Whole(_))
+    }
+
+    /// Reads `length` bytes, fewer only at the end. A file without ranges has one reader, and `offset` is its
+    /// place.
+    pub(super) async fn read(&self, offset: u64, length: usize) -> Result<Bytes, Error> {
+        match self {
+            Self::Ranges(file) => file.read(offset, length).await,
+            Self::Whole(whole) => whole.next(length).await,
+        }
+    }
+}
+
+impl WholeFile {
+    async fn next(&self, length: usize) -> Result<Bytes, Error> {
+        let mut body = self.body.lock().await;
+        let (file, rest) = &mut *body;
+        if rest.len() >= length {
+            return Ok(rest.split_to(length));
+        }
+        let mut data = std::mem::take(rest).to_vec();
+        while data.len() < length {
+            let late = |_| self.transfer.error_of(Cause::TimedOut(self.silence.as_secs()));
+            let next = timeout(self.silence, file.next()).await.map_err(late)?;
+            let Some(mut part) = next.map_err(|cause| self.transfer.error_of(cause))? else { break };
+            let taken = part.split_to(part.len().min(length - data.len()));
+            data.extend_from_slice(&taken);
+            *rest = part;
+        }
+        Ok(data.into())
+    }
+}
+
+/// Refuses options that HTTP has no requests for.
+pub(super) fn check_options(job: &CopyJob, options: &CopyOptions) -> Result<(), CopyError> {
+    let source = job.source.url().filter(|url| url.is_http());
+    let target = job.target.url().filter(|url| url.is_http());
+    let resumes = options.resume && !options.recorded_only;
+    let refused = [
+        (source, options.sources > 1 || source.is_some_and(|url| !url.others.is_empty()), "several sources"),
+        (source.or(target), options.attributes, "extended attributes"),
+        (source.or(target), options.third_party == ThirdParty::Only, "copies between servers (--tpc only)"),
+        (source.or(target), options.coerce, "locks that could be ignored (--coerce)"),
+        (target, resumes, "uploads that go on where an earlier one ended (--continue)"),
+        (target, options.preserve, "times and permission bits of uploads (--preserve)"),
+        (target, options.persist_on_successful_close, "uploads that persist on close (--posc)"),
+        (target, options.zip_append, "additions to archives"),
+    ];
+    match refused.into_iter().find_map(|(url, is_set, what)| Some((url.filter(|_| is_set)?, what))) {
+        Some((url, what)) => Err(CopyError::Usage(format!(
+            "{url}: this client has no {what} over HTTP; leave the option out, or use root://"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses to overwrite a file that may be the source. A server may have both protocols, so size and time decide:
+/// no number of a file is the same in both.
+pub(super) async fn not_the_source(
+    copier: &Copier,
+    source: &SourceReader,
+    url: &Url,
+) -> Result<(), CopyError> {
+    let Some(web) = source.web() else { return Ok(()) };
+    let found = copier.client.file_system(url).find(&url.path).await.map_err(CopyError::target)?;
+    match found {
+        Some(found) if found.size > 0 && web.may_be(&found) => {
+            let text = format!(
+                "{url} may be the source, because size and time are equal; copy to another name, or remove it first"
+            );
+            Err(CopyError::Usage(text))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the checksum of a file from its server. If that is one of HTTP without this checksum, the file is read
+/// and its checksum computed.
+pub(super) async fn checksum(
+    client: &Client,
+    url: &Url,
+    algorithm: Algorithm,
+) -> Result<FileChecksum, Error> {
+    match client.file_system(url).checksum(&url.path, Some(algorithm.name())).await {
+        Err(error) if url.is_http() && error.code() == Some(ErrorCode::UNSUPPORTED) => {}
+        sum => return sum,
+    }
+    checksum_by_reading(client, url, algorithm).await
+}
+
+/// Computes the checksum of a file of an HTTP server from its data.
+///
+/// # Errors
+/// [`Error`].
+pub async fn checksum_by_reading(
+    client: &Client,
+    url: &Url,
+    algorithm: Algorithm,
+) -> Result<FileChecksum, Error> {
+    let (file, mut sum) = (WebSource::open(client, url).await?, RunningChecksum::new(algorithm));
+    let mut at = 0;
+    loop {
+        let data = file.read(at, SUM_BYTES).await?;
+        at += data.len() as u64;
+        sum.update(&data);
+        if data.len() < SUM_BYTES {
+            break;
+        }
+    }
+    Ok(FileChecksum { kind: algorithm.name().to_owned(), value: sum.finish().hex() })
+}
