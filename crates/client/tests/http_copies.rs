@@ -185,6 +185,25 @@ async fn an_upload_whose_reply_is_lost_may_have_been_carried_out() {
     assert!(error.is_uncertain() && !error.is_transient(), "{error}");
 }
 
+#[tokio::test]
+async fn an_upload_with_a_wrong_checksum_is_removed() {
+    let is_there = AtomicBool::new(false);
+    let server = FakeHttp::start(move |request| match request.method() {
+        "PUT" => {
+            is_there.store(true, Ordering::Relaxed);
+            reply("201 Created", "", b"")
+        }
+        "HEAD" if is_there.load(Ordering::Relaxed) => {
+            head("200 OK", &format!("Content-Length: 5\r\nDigest: adler32=11111111\r\n{VERSION}"))
+        }
+        "HEAD" => head("404 Not Found", "Content-Length: 0\r\n"),
+        _ => reply("204 No Content", "", b""),
+    })
+    .await;
+    assert!(matches!(upload(&server, "wrong").await, Err(CopyError::Checksum { .. })));
+    assert!(server.requests("DELETE")[0].starts_with("DELETE /d/f HTTP"));
+}
+
 /// The properties of a directory with these files.
 fn listing(names: &[&str]) -> Vec<u8> {
     let collection = "<D:resourcetype><D:collection/></D:resourcetype>";
@@ -252,6 +271,11 @@ async fn what_http_does_not_have_is_an_error_before_a_request() {
     for change in changes {
         let places = (scratch.place("source"), Place::Remote(server.url("f")));
         assert!(matches!(copy(&client(), places, change).await, Err(CopyError::Usage(_))));
+    }
+    for login in ["user@", "user:password@", "other,"] {
+        let url = format!("http://{login}{}/f", server.address);
+        let places = (scratch.place("source"), Place::parse(&url).unwrap());
+        assert!(matches!(copy(&client(), places, |_| ()).await, Err(CopyError::Usage(_))));
     }
     let client = client();
     let sync = DirectorySync {

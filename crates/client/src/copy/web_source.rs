@@ -31,11 +31,11 @@ pub(super) enum WebSource {
     /// A file whose parts can be read.
     Ranges(HttpFile),
     /// A file that arrives in its order.
-    Whole(Box<WholeFile>),
+    Whole(Box<SequentialWebFile>),
 }
 
 /// A file that a server without ranges sends.
-pub(super) struct WholeFile {
+pub(super) struct SequentialWebFile {
     transfer: UrlTransfer,
     url: Url,
     /// The status, if the server shows one.
@@ -59,7 +59,7 @@ impl WebSource {
         let file = file.map_err(|failure| transfer.error(failure))?;
         let (size, silence) = (file.size(), client.settings().silence());
         let body = Mutex::new((file, Bytes::new()));
-        Ok(Self::Whole(Box::new(WholeFile { transfer, url: url.clone(), stat, size, silence, body })))
+        Ok(Self::Whole(Box::new(SequentialWebFile { transfer, url: url.clone(), stat, size, silence, body })))
     }
 
     /// Returns the size, if the server shows it.
@@ -119,7 +119,7 @@ impl WebSource {
     }
 }
 
-impl WholeFile {
+impl SequentialWebFile {
     async fn next(&self, length: usize) -> Result<Bytes, Error> {
         let mut body = self.body.lock().await;
         let (file, rest) = &mut *body;
@@ -144,7 +144,19 @@ pub(super) fn check_options(job: &CopyJob, options: &CopyOptions) -> Result<(), 
     let source = job.source.url().filter(|url| url.is_http());
     let target = job.target.url().filter(|url| url.is_http());
     let resumes = options.resume && !options.recorded_only;
+    let with_user = |url: &&Url| url.user.is_some() || url.password.is_some();
     let refused = [
+        (
+            source.filter(with_user),
+            true,
+            "logins by a name in the URL (give a token by authz or BEARER_TOKEN)",
+        ),
+        (
+            target.filter(with_user),
+            true,
+            "logins by a name in the URL (give a token by authz or BEARER_TOKEN)",
+        ),
+        (target, target.is_some_and(|url| !url.others.is_empty()), "targets at several hosts"),
         (source, options.sources > 1 || source.is_some_and(|url| !url.others.is_empty()), "several sources"),
         (source.or(target), options.attributes, "extended attributes"),
         (source.or(target), options.third_party == ThirdParty::Only, "copies between servers (--tpc only)"),
@@ -156,7 +168,7 @@ pub(super) fn check_options(job: &CopyJob, options: &CopyOptions) -> Result<(), 
     ];
     match refused.into_iter().find_map(|(url, is_set, what)| Some((url.filter(|_| is_set)?, what))) {
         Some((url, what)) => Err(CopyError::Usage(format!(
-            "{url}: this client has no {what} over HTTP; leave the option out, or use root://"
+            "{url}: this client has no {what} over HTTP; leave that out, or use root://"
         ))),
         None => Ok(()),
     }

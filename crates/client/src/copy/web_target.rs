@@ -63,22 +63,35 @@ impl WebUpload<'_> {
         let algorithms = checks.sums().iter().map(RunningChecksum::algorithm).collect();
         let feed = Arc::new(Feed::new(self, source, size, algorithms));
         let sums = self.send(&feed).await?;
-        let verified = async {
+        let heard = async {
             checks.hear().await?;
-            let mut checksums = checks.verify_source(&job.source, &sums)?;
-            checksums.extend(checks.verify_target(copier, &job.target, Some(url), &sums).await?);
-            Ok(checksums)
+            checks.verify_source(&job.source, &sums)
         };
-        match unless_stopped(watch, Box::pin(verified)).await {
-            Ok(checksums) => Ok(CopyDone { checksums, ..CopyDone::of(size, size) }),
+        let mut checksums = match unless_stopped(watch, Box::pin(heard)).await {
+            Ok(checksums) => checksums,
+            Err(error) => {
+                self.remove().await;
+                return Err(error);
+            }
+        };
+        let verified = Box::pin(checks.verify_target(copier, &job.target, Some(url), &sums));
+        match unless_stopped(watch, verified).await {
+            Ok(of_target) => checksums.extend(of_target),
             Err(error) => {
                 if matches!(error, CopyError::Checksum { .. }) {
-                    let removal = copier.client.file_system(url);
-                    tokio::time::timeout(REMOVE_TIME, removal.rm(&url.path)).await.ok();
+                    self.remove().await;
                 }
-                Err(error)
+                return Err(error);
             }
         }
+        Ok(CopyDone { checksums, ..CopyDone::of(size, size) })
+    }
+
+    /// Removes the file, which is not what it should be.
+    async fn remove(&self) {
+        let files = self.copier.client.file_system(self.url);
+        // An unresponsive server is abandoned.
+        timeout(REMOVE_TIME, files.rm(&self.url.path)).await.ok();
     }
 
     /// Checks that nothing is overwritten that should not be.
