@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import certificates
+import clusters
 import peers
 import tools
 from tools import data, run, scalla, wait_until
@@ -337,19 +338,35 @@ def is_written(server):
     return False
 
 
-def test_an_interrupted_upload_leaves_nothing(our_web, tmp_path):
+@pytest.mark.parametrize("more,name", [([], "new"), (["--force"], "replaced")], ids=["new", "replaced"])
+def test_an_interrupted_upload_leaves_nothing(dav, tmp_path, more, name):
+    if more and isinstance(dav, TheirWebServer):
+        pytest.skip("it truncates the file that is replaced")
     (tmp_path / "source").write_bytes(CONTENT["big"])
-    peers.place(our_web.tree / "replaced", b"before")
-    before = set(os.listdir(our_web.tree))
-    for more, name in (([], "new"), (["--force"], "replaced")):
-        command = [peers.program(), "cp", *more, "--rate", "100k", tmp_path / "source", f"{our_web.origin}/{name}"]
-        copying = subprocess.Popen([str(word) for word in command], env=peers.environment(), stderr=subprocess.PIPE)
-        wait_until(lambda: is_written(our_web))
-        copying.send_signal(signal.SIGINT)
-        _, error = copying.communicate(timeout=tools.PATIENCE_SECONDS)
-        assert copying.returncode == 130 and b"interrupted" in error
-        wait_until(lambda: set(os.listdir(our_web.tree)) == before)
-    assert (our_web.tree / "replaced").read_bytes() == b"before"
+    peers.place(dav.tree / "replaced", b"before")
+    before = set(os.listdir(dav.tree))
+    command = [peers.program(), "cp", *more, "--rate", "500k", tmp_path / "source", f"{dav.origin}/{name}"]
+    copying = subprocess.Popen([str(word) for word in command], env=peers.environment(), stderr=subprocess.PIPE)
+    wait_until(lambda: is_written(dav))
+    copying.send_signal(signal.SIGINT)
+    _, error = copying.communicate(timeout=tools.PATIENCE_SECONDS)
+    assert copying.returncode == 130 and b"interrupted" in error
+    wait_until(lambda: set(os.listdir(dav.tree)) == before)
+    assert (dav.tree / "replaced").read_bytes() == b"before"
+
+
+def test_a_manager_redirects_copies(tmp_path):
+    with clusters.Cluster(clusters.PAIR, "ours", settings="xrd.protocol http *\n") as cluster:
+        area = clusters.Area(cluster)
+        area.put("f", CONTENT["big"], "s1")
+        origin = f"http://localhost:{cluster.man.port}"
+        scalla("cp", f"{origin}{area / 'f'}", tmp_path / "copy").ok()
+        assert (tmp_path / "copy").read_bytes() == CONTENT["big"]
+        scalla("cp", tmp_path / "copy", f"{origin}{area / 'new/dir/file'}").ok()
+        assert area.get("new/dir/file") == CONTENT["big"]
+        scalla("cp", tmp_path / "copy", f"{origin}{area / 'new/dir/file'}").fails(1, "exists")
+        scalla("cp", "--force", f"{origin}{area / 'f'}", f"{origin}{area / 'again'}").ok()
+        assert area.get("again") == CONTENT["big"]
 
 
 def test_a_failing_source_leaves_nothing(our_web, tmp_path):

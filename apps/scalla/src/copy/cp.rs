@@ -153,8 +153,13 @@ impl CpCommand {
             (.., true) => Style::Json,
             _ => Style::Normal,
         };
+        let leftover = match target.url() {
+            // What an upload leaves is up to the server.
+            Some(url) if url.is_http() => PartialFileFate::Other,
+            _ => self.leftover(),
+        };
         let all = CopyAll { sources, target, recursive: self.recursive, parallel: self.parallel, options };
-        let show = Arc::new(CopyReporter::new(style, !self.no_progress, self.leftover()));
+        let show = Arc::new(CopyReporter::new(style, !self.no_progress, leftover));
         // The number of streams is a setting of the client, so it needs a client of its own.
         let client = match shared {
             Some(client) if self.streams.is_none() => client.clone(),

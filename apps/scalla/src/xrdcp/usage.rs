@@ -19,7 +19,7 @@ Options: [--allow-http] [--cksum <args>] [--coerce] [--continue]
 ";
 
 pub(super) const HELP: &str = "
--A | --allow-http             takes HTTP URLs
+-A | --allow-http             no effect, because HTTP URLs are always taken
 -C | --cksum <args>           <type>[:{<value>|print|source}], with <type> adler32, crc32,
                               crc32c, md5, zcrc32 or auto: compares both ends, or the
                               target with <value>, or prints that of the target or source

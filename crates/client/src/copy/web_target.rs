@@ -15,10 +15,11 @@ use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
+use wire::xroot::ErrorCode;
 
 use super::Copier;
 use super::checks::Checks;
-use super::failure::CopyError;
+use super::failure::{CopyError, Side};
 use super::opening::{REMOVE_TIME, unless_stopped};
 use super::options::{CopyDone, CopyJob, CopyOptions, Watch};
 use super::rate::{Floor, Rate};
@@ -62,7 +63,15 @@ impl WebUpload<'_> {
         unless_stopped(watch, Box::pin(self.check_target(&source))).await?;
         let algorithms = checks.sums().iter().map(RunningChecksum::algorithm).collect();
         let feed = Arc::new(Feed::new(self, source, size, algorithms));
-        let sums = self.send(&feed).await?;
+        let sums = match self.send(&feed).await {
+            Ok(sums) => sums,
+            Err(error) => {
+                if leaves_part(&error) {
+                    self.remove_part(&feed).await;
+                }
+                return Err(error);
+            }
+        };
         let heard = async {
             checks.hear().await?;
             checks.verify_source(&job.source, &sums)
@@ -85,6 +94,24 @@ impl WebUpload<'_> {
             }
         }
         Ok(CopyDone { checksums, ..CopyDone::of(size, size) })
+    }
+
+    /// Removes what a failed upload has left of a new file. Some servers keep it. It is smaller than the file and not
+    /// larger than what was sent.
+    async fn remove_part(&self, feed: &Feed) {
+        let copied = feed.copied.load(Ordering::Relaxed);
+        if self.options.force || copied == 0 {
+            return;
+        }
+        let files = self.copier.client.file_system(self.url);
+        let look = async {
+            let found = files.find(&self.url.path).await.ok().flatten();
+            if found.is_some_and(|found| !found.is_dir() && found.size < feed.size && found.size <= copied) {
+                files.rm(&self.url.path).await.ok();
+            }
+        };
+        // An unresponsive server is abandoned.
+        timeout(REMOVE_TIME, look).await.ok();
     }
 
     /// Removes the file, which is not what it should be.
@@ -167,6 +194,22 @@ impl WebUpload<'_> {
                 CopyError::target(transfer.error(failure).uncertain(is_lost && feed.is_sent()))
             }
         }
+    }
+}
+
+/// Reports whether an upload that has failed in this way can have left a part of the file.
+fn leaves_part(error: &CopyError) -> bool {
+    match error {
+        CopyError::Exists(_) => false,
+        CopyError::Remote { side: Side::Target, error } => {
+            let is_broken_off = match error.cause() {
+                Cause::Lost(_) | Cause::TimedOut(_) => true,
+                Cause::Server { code, .. } => matches!(*code, ErrorCode::SERVER_ERROR | ErrorCode::NO_SPACE),
+                _ => false,
+            };
+            is_broken_off && !error.is_uncertain()
+        }
+        _ => true,
     }
 }
 
