@@ -164,6 +164,13 @@ def test_directories_are_copied(dav, tmp_path):
     assert (tmp_path / "d/a b%").read_bytes() == b"name"
 
 
+def test_trees_are_shown(dav):
+    base = f"{dav.origin}/d"
+    assert f"{base}/a b%" in scalla("find", base, "--type", "f").ok().out.splitlines()
+    assert "a b%" in scalla("tree", base).ok().out
+    assert base in scalla("du", base).ok().out
+
+
 def test_checksums_of_sources_are_compared(origin, tmp_path):
     sums = ["--checksum", "adler32", "--checksum", "md5"]
     scalla("cp", *sums, f"{origin}/big", tmp_path / "copy").ok()
