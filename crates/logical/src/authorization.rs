@@ -18,6 +18,8 @@
 //! | truncate | update |
 //! | prepare | read for each path |
 //! | state of a prepare request, with paths | stat for each path; read for a request of another client |
+//! | tape request: stage, cancel, release | stage for each path; or read by rules, as for prepare |
+//! | tape request: where files are | read or poll for each path |
 //! | user attributes: get, list | read |
 //! | user attributes: set, remove | update |
 //!
@@ -57,7 +59,7 @@ use std::time::SystemTime;
 use storage::Pool;
 use vfs::{
     Answer, AttributeWork, CachedFileCommand, Caller, DeferredReply, FileSystem, OpenFile, OpenRequest,
-    Operation, RedirectAnswer, ReplyTo, Started, Target, TargetList,
+    Operation, RedirectAnswer, ReplyTo, Started, TapeRequest, TapeWork, Target, TargetList,
 };
 
 /// Maximum number of threads that verify tokens.
@@ -334,6 +336,7 @@ impl GuardedFiles {
             Operation::QueryPrepare { id, targets: Some(targets) } => {
                 check.reading(query_of_request(id, caller), "locate", targets.first())?;
             }
+            Operation::Tape(request) => decide_tape(&check, request)?,
             Operation::Locate(None, _) => check.without_path("locate servers")?,
             Operation::QueryPrepare { id, targets: None } => {
                 check.prepare_request("query a prepare request", id)?;
@@ -418,6 +421,18 @@ impl GuardedFiles {
                 let targets = targets.map(|targets| checked(targets, needed, "locate"));
                 Operation::QueryPrepare { id, targets }
             }
+            Operation::Tape(mut request) => {
+                let (policy, caller, token) = (self.policy.clone(), caller.clone(), token.clone());
+                let looks = matches!(request.work, TapeWork::Locate(_));
+                let check =
+                    AccessCheck { policy: &policy, caller: &caller, token: token.as_ref(), exports: &[] };
+                request.owner = Some(check.owner_mark());
+                Operation::Tape(Box::new(request.with_check(move |path| {
+                    let check =
+                        AccessCheck { policy: &policy, caller: &caller, token: token.as_ref(), exports: &[] };
+                    if looks { check.tape_locality(path) } else { check.tape_staging(path) }
+                })))
+            }
             other => other,
         }
     }
@@ -431,6 +446,17 @@ impl GuardedFiles {
             (AuthorizationRole::Redirector(forwarded), Operation::Rename { .. }) => forwarded.rename,
             _ => false,
         }
+    }
+}
+
+/// Decides about a tape request as far as its paths do not matter.
+fn decide_tape(check: &AccessCheck<'_>, request: &TapeRequest) -> Result<(), Error> {
+    match &request.work {
+        TapeWork::Stage(_) => check.without_path("stage files"),
+        TapeWork::Locate(_) => check.without_path("locate files"),
+        TapeWork::State { id, .. } => check.tape_request("see a request", id),
+        TapeWork::Cancel { id, .. } | TapeWork::Forget { id } => check.tape_request("cancel a request", id),
+        TapeWork::Release { id, .. } => check.tape_request("release files of a request", id),
     }
 }
 

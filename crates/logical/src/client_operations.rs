@@ -127,6 +127,11 @@ impl ClientOperations {
         &self.opener.third_party
     }
 
+    /// Returns the ids of prepare requests.
+    pub(crate) fn prepare_ids(&self) -> &Prepares {
+        self.prepares.ids()
+    }
+
     /// Returns the number of directories that are being read or will be.
     pub(crate) fn scans(&self) -> usize {
         self.scans.count()
@@ -182,6 +187,9 @@ impl ClientOperations {
             }
             Operation::QueryOpaque { code, argument } => {
                 Started::Done(queries::query_opaque(&self.inquiries, code, &argument))
+            }
+            Operation::Tape(_) => {
+                Started::Done(Answer::error(ErrorKind::Unsupported, "this server stages no files"))
             }
             Operation::Cache(..) => {
                 Started::Done(Answer::error(ErrorKind::ArgInvalid, "invalid set parameter"))

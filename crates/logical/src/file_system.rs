@@ -322,6 +322,21 @@ impl Logical {
         }
     }
 
+    /// Returns an id for a request of a client that outlives its connection. Nobody can guess it.
+    pub(crate) fn issue_random_id(&self, owner: &str) -> String {
+        self.operations.prepare_ids().issue_random(owner, &mut auth::SystemRng)
+    }
+
+    /// Refuses a path that lies in no export.
+    pub(crate) fn check_export(&self, path: &LogicalPath) -> Result<(), Error> {
+        self.exports.find(path, "Preparing").map(drop)
+    }
+
+    /// Returns whether a path exists here. May block.
+    pub(crate) fn presence(&self, path: &LogicalPath) -> PathPresence {
+        self.presences.presence_of(path)
+    }
+
     /// Returns the paths of all exports.
     pub fn export_prefixes(&self) -> Vec<LogicalPath> {
         self.exports.all().iter().map(|export| export.prefix.without_slash()).collect()

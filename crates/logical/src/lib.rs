@@ -107,6 +107,7 @@ mod stager;
 mod stat;
 mod status;
 mod steps;
+mod tape;
 mod third_party;
 mod wholeness;
 mod writers;
@@ -128,7 +129,9 @@ pub use prepare::{Prepares, nothing_known};
 pub use presence::PathPresence;
 pub use queries::{LocateOutcome, Locator};
 pub use staged_files::StagedFiles;
-pub use stager::{HasLeft, StageNotice, StageRequest, Stager, StagerReply};
+pub use stager::{
+    HasLeft, RecordChange, RecordedFile, RecordedNeed, StageNotice, StageRequest, Stager, StagerReply,
+};
 pub use status::{LogicalStatus, LogicalTotals};
 pub use third_party::{
     Bytes, CopyingFiles, DelegatedCredentials, DestinationAttribute, Fetcher, HostLookup, HostRule,

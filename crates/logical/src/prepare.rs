@@ -9,7 +9,7 @@ use crate::errno::{self, unable};
 use crate::exports::ExportTable;
 use crate::job;
 use crate::path_lists::{self, PathListStep, PathListWalk};
-use base::{Clock, Error, ErrorKind, LogicalPath, Owner};
+use base::{Clock, Error, ErrorKind, LogicalPath, Owner, Rng};
 use digest::{Algorithm, RunningChecksum};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -56,6 +56,11 @@ impl PrepareRequests {
         Self { ids: Arc::new(ids), exports, backend, checks, freshening: Arc::default() }
     }
 
+    /// Returns the ids.
+    pub(crate) fn ids(&self) -> &Prepares {
+        &self.ids
+    }
+
     /// Returns the components for another view of the storage. Ids and limits are common.
     pub(crate) fn with_backend(&self, backend: Arc<dyn Backend>) -> Self {
         Self {
@@ -93,6 +98,14 @@ impl Prepares {
         run.len() == 8 && issued && number.parse::<u64>().is_ok_and(|number| number > 0)
     }
 
+    /// Returns a new id that nobody can guess.
+    pub(crate) fn issue_random(&self, owner: &str, rng: &mut dyn Rng) -> String {
+        let mut bytes = [0; size_of::<u64>()];
+        rng.fill(&mut bytes);
+        let number = u64::from_be_bytes(bytes).max(1);
+        format!("{}{:08x}.{number}.{owner}", self.mark, self.run)
+    }
+
     fn check(&self, id: &[u8]) -> Result<(), Error> {
         if self.has_issued(id) {
             return Ok(());
@@ -103,22 +116,23 @@ impl Prepares {
 
 /// Reports whether a client made the request of an id that a server of ours issued.
 pub(crate) fn is_owner(id: &[u8], caller: &Caller) -> bool {
+    owner_of(id).is_some_and(|mark| mark == owner_mark(caller))
+}
+
+/// Returns the mark of the client that made the request of an id that a server of ours issued.
+pub(crate) fn owner_of(id: &[u8]) -> Option<&str> {
     let id = std::str::from_utf8(id).ok().filter(|id| id.starts_with(PRODUCT));
-    let mark = id.and_then(|id| id.splitn(3, '.').nth(2));
-    mark.is_some_and(|mark| mark == owner_mark(caller))
+    id.and_then(|id| id.splitn(3, '.').nth(2))
 }
 
 /// Returns the mark of a client: a hash of its authenticated name, or of its host if it has none. The
 /// issuer and the subject identify a client that logged in with a token, because not every issuer
 /// names its bearers, and issuers can name different ones alike. Other processes of the user have the same mark, because a request outlives the one that made it.
-fn owner_mark(caller: &Caller) -> String {
+pub(crate) fn owner_mark(caller: &Caller) -> String {
     let entity = caller.entity();
     let mut hash = RunningChecksum::new(Algorithm::Sha256);
     if let Some((issuer, subject)) = entity.and_then(|entity| entity.verified_bearer()) {
-        // No protocol has an id of this length. The length of the issuer separates it from the
-        // subject, which can contain any character.
-        hash.update(format!("bearer of a token\0{}\0{issuer}{subject}", issuer.len()).as_bytes());
-        return hash.finish().hex().chars().take(OWNER_DIGITS).collect();
+        return bearer_mark(issuer, subject);
     }
     let (protocol, name) = match entity.and_then(|entity| Some((&*entity.protocol, entity.name.as_deref()?)))
     {
@@ -128,6 +142,15 @@ fn owner_mark(caller: &Caller) -> String {
     hash.update(protocol.as_bytes());
     hash.update(b"\0");
     hash.update(name.as_bytes());
+    hash.finish().hex().chars().take(OWNER_DIGITS).collect()
+}
+
+/// Returns the mark of the bearer of a token.
+pub(crate) fn bearer_mark(issuer: &str, subject: &str) -> String {
+    let mut hash = RunningChecksum::new(Algorithm::Sha256);
+    // No protocol has an id of this length. The length of the issuer separates it from the
+    // subject, which can contain any character.
+    hash.update(format!("bearer of a token\0{}\0{issuer}{subject}", issuer.len()).as_bytes());
     hash.finish().hex().chars().take(OWNER_DIGITS).collect()
 }
 

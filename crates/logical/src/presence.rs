@@ -168,6 +168,12 @@ impl PresenceServices {
         group.into_iter().map(look).collect()
     }
 
+    /// Implements [`crate::Logical::presence`].
+    pub(crate) fn presence_of(&self, path: &LogicalPath) -> PathPresence {
+        let plain = path.without_slash();
+        self.presence(&plain, self.backend.stat(&plain))
+    }
+
     fn presence(&self, path: &LogicalPath, found: io::Result<Metadata>) -> PathPresence {
         let wholeness = |metadata: &Metadata| Some(self.wholeness.at(path, metadata));
         self.look_up_here(path, found, wholeness).unwrap_or(PathPresence::Unknown)

@@ -11,6 +11,7 @@ use crate::job;
 use crate::prepare;
 use crate::staged_names::{self, RenamedTargets};
 use crate::stager::{StageNotice, StageRequest, Stager};
+use crate::tape::{self, TapePools};
 use base::{Error, ErrorKind, LogicalPath};
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicUsize;
@@ -44,6 +45,7 @@ pub(crate) struct StagedServices {
     pub(crate) listings: Arc<Pool>,
     /// Bytes of the names in mass storage that listings keep.
     pub(crate) listed_bytes: Arc<AtomicUsize>,
+    pub(crate) tape: TapePools,
 }
 
 impl StagedFiles {
@@ -55,6 +57,7 @@ impl StagedFiles {
             pool: Pool::new("staging", THREADS_MAX),
             listings: Pool::new("tape-listing", LISTINGS_MAX),
             listed_bytes: Arc::default(),
+            tape: TapePools::new(),
         })))
     }
 }
@@ -90,6 +93,7 @@ impl FileSystem for StagedFiles {
             Operation::Prepare(request, targets) if request.stage && !request.evict => {
                 prepare_files(services, caller, request, targets, reply)
             }
+            Operation::Tape(request) => tape::start(services, caller, *request, reply),
             Operation::CancelPrepare { id } => cancel(services, caller, id, reply),
             Operation::QueryPrepare { id, targets } => query(services, caller, id, targets, reply),
             other => services.inner.start(caller, other, reply),
@@ -159,7 +163,7 @@ pub(crate) fn is_missing(answer: &Answer) -> bool {
     matches!(answer, Answer::Error(error) if error.kind == ErrorKind::NotFound)
 }
 
-fn request_for(caller: &Caller, target: &Target, priority: u8) -> StageRequest {
+pub(crate) fn request_for(caller: &Caller, target: &Target, priority: u8) -> StageRequest {
     let identity = &caller.identity;
     let name = caller.entity().and_then(|entity| entity.name.as_deref());
     let owner = match name.filter(|_| identity.protocol() != UNAUTHENTICATED) {

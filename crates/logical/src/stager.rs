@@ -1,10 +1,11 @@
 //! The port to mass storage: brings files online that are not on disk.
 
-use base::{Error, LogicalPath};
+use base::{Error, ErrorKind, LogicalPath};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use storage::Metadata;
+use vfs::TapeState;
 
 /// A function that is called once with the result of a request. It never blocks.
 pub type StagerReply<T> = Box<dyn FnOnce(Result<T, Error>) + Send>;
@@ -21,6 +22,39 @@ pub struct StageRequest {
     /// The owner, with whom others share the queue: `user NAME` for an authenticated client, otherwise
     /// `host NAME`, because a client without authentication chooses its name.
     pub owner: Arc<str>,
+}
+
+/// A file of a request whose state is kept after its end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RecordedFile {
+    /// The transfer.
+    pub request: StageRequest,
+    /// Seconds for which the file stays on disk.
+    pub lifetime: u64,
+    /// The need of a transfer.
+    pub need: RecordedNeed,
+}
+
+/// The need of a transfer of a [`RecordedFile`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RecordedNeed {
+    /// It is not known to be on disk.
+    Transfer,
+    /// It is on disk.
+    OnDisk,
+    /// It is refused, for this reason.
+    Refused(String),
+}
+
+/// A change of a request whose state is kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RecordChange {
+    /// Cancels files, all of which must be of the request.
+    Cancel(Vec<LogicalPath>),
+    /// Cancels and removes the request.
+    Forget,
+    /// Ends the time for which the request keeps files on disk. The request may be unknown.
+    Release(Vec<LogicalPath>),
 }
 
 /// Messages about the files of a request.
@@ -55,6 +89,22 @@ pub trait Stager: Send + Sync {
     /// Describes the requests of an id that have not completed, or have failed lately; `None` if there
     /// are none.
     fn query(&self, id: &str, reply: StagerReply<Option<String>>);
+    /// Records a request whose state is kept after its end. `reply` is called when it is durable.
+    fn record(&self, id: &str, files: Vec<RecordedFile>, reply: StagerReply<()>) {
+        let _ = (id, files);
+        reply(Err(without_records()));
+    }
+    /// Changes such a request. `reply` is called when the change is durable.
+    fn change_record(&self, id: &str, change: RecordChange, reply: StagerReply<()>) {
+        let _ = (id, change);
+        reply(Err(without_records()));
+    }
+    /// Returns the state of such a request, with a page of the files after a path; `None` if it does not
+    /// exist. Blocks, but delays no transfer.
+    fn recorded_state(&self, id: &str, after: Option<&LogicalPath>) -> Result<Option<TapeState>, Error> {
+        let _ = (id, after);
+        Err(without_records())
+    }
     /// Reports whether [`Stager::remote_status`] can return a status.
     fn has_catalog(&self) -> bool;
     /// Returns the status of a file in mass storage, with the owner of the caller; `None` if the
@@ -75,4 +125,8 @@ pub trait Stager: Send + Sync {
         let _ = path;
         Ok(None)
     }
+}
+
+fn without_records() -> Error {
+    Error::new(ErrorKind::Unsupported, "this server keeps no requests")
 }

@@ -6,14 +6,20 @@ mod support;
 
 use base::{Error, ErrorKind, LogicalPath};
 use logical::config::ExportConfig;
-use logical::{HasLeft, StageNotice, StageRequest, StagedFiles, Stager, StagerReply};
+use logical::{
+    HasLeft, RecordChange, RecordedFile, RecordedNeed, StageNotice, StageRequest, StagedFiles, Stager,
+    StagerReply,
+};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use storage::faulty::{FaultRule, FaultyCall, InjectedFault};
 use storage::{Backend as _, Metadata};
 use support::{Client, Server, caller, creating, path, reading, replacing, target, targets, updating, waits};
-use vfs::{Answer, Caller, OpenRequest, Operation, PrepareNotice, PrepareRequest, Started, Value};
+use vfs::{
+    Answer, Caller, Locality, OpenRequest, Operation, PrepareNotice, PrepareRequest, Started, TapeFile,
+    TapeRequest, TapeState, TapeWork, Value,
+};
 
 /// A mass storage that brings files in when a test orders it.
 #[derive(Default)]
@@ -23,6 +29,7 @@ struct Tape {
     bell: Condvar,
     prepared: Mutex<BTreeMap<String, Vec<StageRequest>>>,
     notice: Mutex<Option<StageNotice>>,
+    recorded: Mutex<BTreeMap<String, Vec<RecordedFile>>>,
     remote: Option<Metadata>,
 }
 
@@ -70,6 +77,23 @@ impl Stager for Tape {
     fn query(&self, id: &str, reply: StagerReply<Option<String>>) {
         let found = self.prepared.lock().unwrap().get(id).map(|requests| format!("{id} {}", requests.len()));
         reply(Ok(found));
+    }
+
+    fn record(&self, id: &str, files: Vec<RecordedFile>, reply: StagerReply<()>) {
+        self.recorded.lock().unwrap().insert(id.to_owned(), files);
+        reply(Ok(()));
+    }
+
+    fn change_record(&self, id: &str, change: RecordChange, reply: StagerReply<()>) {
+        if change == RecordChange::Forget {
+            self.recorded.lock().unwrap().remove(id);
+        }
+        reply(Ok(()));
+    }
+
+    fn recorded_state(&self, id: &str, _: Option<&LogicalPath>) -> Result<Option<TapeState>, Error> {
+        let state = TapeState { created: 1, started: 1, completed: None, files: Vec::new(), is_last: true };
+        Ok(self.recorded.lock().unwrap().contains_key(id).then_some(state))
     }
 
     fn has_catalog(&self) -> bool {
@@ -290,4 +314,92 @@ fn opens_and_long_uses_are_recorded_where_files_are_purged() {
     server.after(1000);
     server.close(&file).done();
     assert_eq!(accessed("/purge/x") - start, 1060);
+}
+
+fn tape_request(work: TapeWork) -> Operation {
+    Operation::Tape(Box::new(TapeRequest::new(base::Cgi::new(b""), work)))
+}
+
+/// Stages these files, and returns the id.
+fn stage(client: &Client, paths: &[&str]) -> String {
+    let files = paths.iter().map(|name| TapeFile { path: path(name), lifetime: 5 });
+    match client.call(tape_request(TapeWork::Stage(files.collect()))).answer() {
+        Answer::Value(Value::Text(id)) => String::from_utf8(id).unwrap(),
+        _ => panic!("no id"),
+    }
+}
+
+#[test]
+fn a_tape_request_has_an_error_for_each_file() {
+    let (server, tape, client) = site(Tape::default());
+    server.memory.put("/data/here", b"x");
+    let id = stage(&client, &["/data/here", "/data/f", "/nolock/f", "/other/f"]);
+    let recorded = tape.recorded.lock().unwrap();
+    let files = &recorded[&id];
+    let needs: Vec<_> = files.iter().map(|file| file.need.clone()).collect();
+    assert_eq!(needs[..2], [RecordedNeed::OnDisk, RecordedNeed::Transfer]);
+    for (need, reason) in needs[2..].iter().zip(["does not stage files", "is disallowed"]) {
+        assert!(matches!(need, RecordedNeed::Refused(text) if text.contains(reason)), "{need:?}");
+    }
+    assert!(files.iter().all(|file| file.lifetime == 5));
+}
+
+#[test]
+fn a_tape_request_belongs_to_its_client() {
+    let (_server, tape, client) = site(Tape::default());
+    let (first, second) = (stage(&client, &["/data/f"]), stage(&client, &["/data/f"]));
+    let number = |id: &str| id.split('.').nth(1).unwrap().parse::<u64>().unwrap();
+    assert!(number(&first).abs_diff(number(&second)) > 1, "nobody can guess it");
+    let elsewhere = Arc::new(Caller::new(
+        base::Identity::new(
+            &base::LoginNames { user: "ann", host: "elsewhere", ..base::LoginNames::default() },
+            1,
+            None,
+            "host",
+        ),
+        true,
+        false,
+    ));
+    let paths = || vec![path("/data/f")];
+    let works = |id: &str| {
+        let id = id.to_owned();
+        [
+            TapeWork::State { id: id.clone(), after: None },
+            TapeWork::Cancel { id: id.clone(), paths: paths() },
+            TapeWork::Release { id: id.clone(), paths: paths() },
+            TapeWork::Forget { id },
+        ]
+    };
+    for work in works(&first) {
+        let refused = client.call_as(&elsewhere, tape_request(work.clone())).refusal();
+        assert_eq!(refused.0, ErrorKind::NotAuthorized, "{work:?}");
+    }
+    assert_eq!(tape.recorded.lock().unwrap().len(), 2);
+    for work in works(&first) {
+        let answer = client.call(tape_request(work.clone())).answer();
+        assert!(matches!(answer, Answer::Value(_)), "{work:?}");
+    }
+    for id in [first.as_str(), "unknown"] {
+        let state = TapeWork::State { id: id.to_owned(), after: None };
+        assert_eq!(client.call(tape_request(state)).refusal().0, ErrorKind::NotFound, "{id}");
+    }
+}
+
+#[test]
+fn places_of_files_are_known_one_by_one() {
+    let status = || {
+        let (server, _, _) = site(Tape::default());
+        server.memory.put("/data/x", b"x");
+        server.logical.backend().stat(&path("/data/x")).unwrap()
+    };
+    let (server, _tape, client) = site(Tape { remote: Some(status()), ..Tape::default() });
+    server.memory.put("/data/here", b"x");
+    let paths = ["/data/here", "/data/on-tape", "/data/none", "/nolock/none", "/other/f", "/data"];
+    let work = TapeWork::Locate(paths.iter().map(|name| path(name)).collect());
+    let Answer::Value(Value::Localities(located)) = client.call(tape_request(work)).answer() else {
+        panic!("no places")
+    };
+    let places: Vec<_> = located.iter().map(|file| file.locality.clone().ok()).collect();
+    let known = [Locality::Disk, Locality::Tape, Locality::None, Locality::None].map(Some);
+    assert_eq!((&places[..4], &places[4..]), (&known[..], &[None, None][..]));
 }

@@ -35,6 +35,9 @@
 //! | `notification` | [`RequestNotice`]: messages about the ends of transfers |
 //! | `record_file`, `record_import` | queues of XRootD's daemon, and how a start takes them over |
 //! | `work_claim` | which process works: [`ServerClaim`], [`DaemonClaim`], [`PurgeTurn`] |
+//! | `tape_requests` | [`TapeSubmission`]: many files under one id, whose states are kept |
+//! | `tape_schema` | its tables |
+//! | `tape_pins` | the pins of files that tape requests keep on disk |
 //! | `waiting` | [`Waiter`]: clients that wait for files |
 //! | `tree_walk` | a walk over the directories of exports |
 //! | `sweep` | removes temporary files that an earlier run has left |
@@ -88,6 +91,9 @@ mod sqlite_store;
 mod staging;
 mod store;
 mod sweep;
+mod tape_pins;
+mod tape_requests;
+mod tape_schema;
 mod tree_walk;
 mod waiting;
 mod work_claim;
@@ -127,5 +133,10 @@ pub use sqlite_store::{SqliteStore, StoreError, StoreOpenError};
 pub use staging::{Staging, remote_name, source_of};
 pub use store::{EntryStore, OwnerTurn, QueuePlaces};
 pub use sweep::remove_leftovers;
+pub use tape_requests::{
+    SubmittedTapeFile, TAPE_BYTES_MAX, TAPE_FILE_BYTES, TAPE_REQUESTS_MAX, TAPE_SECONDS_KEPT, TapeChange,
+    TapeFileNeed, TapeFileProgress, TapeFileStatus, TapeOutcome, TapeRequestStatus, TapeSubmission,
+    read_tape_request,
+};
 pub use waiting::Waiter;
 pub use work_claim::{DaemonClaim, DaemonWork, PurgeTurn, ServerClaim, SharedWork};

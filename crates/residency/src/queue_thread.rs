@@ -15,6 +15,8 @@ use crate::service::{REQUEST_FAILURES_LISTED, REQUEST_FILES_COUNTED, RequestStat
 use crate::sqlite_store::{SqliteStore, StoreError};
 use crate::staging::Staging;
 use crate::store::EntryStore as _;
+use crate::tape_pins;
+use crate::tape_requests::{self, FileKeep, TapeChange, TapeOutcome};
 use crate::waiting::{Waiter, WaitingClients};
 use base::Clock;
 use std::collections::BTreeMap;
@@ -44,6 +46,7 @@ pub(crate) enum Command {
     Retry(Submission, StageReply<()>),
     Cancel(RequestId, StageReply<()>),
     Query(RequestId, StageReply<RequestStatus>),
+    Tape(TapeChange, StageReply<TapeOutcome>),
     /// Adds migrations that find a place and did not fail lately. The answer is the number of migrations
     /// that wait or run, or [`QUEUED_MAX`] if too many have failed.
     Migrate(Vec<Submission>, Sender<u64>),
@@ -65,7 +68,10 @@ pub(crate) enum AppliedCommand {
     Query(RequestStatus),
     IsWanted(bool),
     Migrate(u64),
-    Ended(Option<NoticedEnd>),
+    /// With the seconds for which the file is to stay on disk.
+    Ended(Option<NoticedEnd>, Option<FileKeep>),
+    /// With the files whose time on disk has changed.
+    Tape(TapeOutcome, Vec<FileKeep>),
 }
 
 impl Command {
@@ -76,6 +82,7 @@ impl Command {
                 reply(Err(error.clone()));
             }
             Self::Query(_, reply) => reply(Err(error.clone())),
+            Self::Tape(_, reply) => reply(Err(error.clone())),
             // The question is asked again.
             Self::IsWanted(_, reply) => drop(reply.send(true)),
             // The next search finds the files again.
@@ -259,6 +266,13 @@ impl QueueThread {
             }
             (Command::Query(_, reply), AppliedCommand::Query(status)) => reply(Ok(status)),
             (Command::Query(_, reply), _) => reply(Ok(RequestStatus::default())),
+            (Command::Tape(_, reply), AppliedCommand::Tape(outcome, kept)) => {
+                tape_pins::change(&self.staging.backend, kept);
+                reply(Ok(outcome));
+            }
+            (Command::Tape(_, reply), _) => {
+                reply(Err(StageError::Queue("the queue of transfers has lost a request".to_owned())));
+            }
             (Command::Migrate(_, reply), result) => {
                 let number = if let AppliedCommand::Migrate(number) = result { number } else { 0 };
                 // It fails if the search has ended.
@@ -266,8 +280,9 @@ impl QueueThread {
             }
             (Command::Ended(key, _), result) => {
                 self.copies.remove(&key);
-                if let AppliedCommand::Ended(Some(end)) = result {
-                    self.notifier.send(end);
+                if let AppliedCommand::Ended(end, kept) = result {
+                    end.into_iter().for_each(|end| self.notifier.send(end));
+                    tape_pins::change(&self.staging.backend, kept.into_iter().collect());
                 }
             }
             (Command::IsWanted(_, reply), result) => {
@@ -433,11 +448,21 @@ pub(crate) fn apply(
             return Ok(AppliedCommand::IsWanted(is_wanted));
         }
         Command::End(_) | Command::Wake => {}
+        Command::Tape(change, _) => {
+            let applied = handled(tape_requests::apply(queue, store, change, now, actions))?;
+            return Ok(
+                applied.map_or(AppliedCommand::Done, |(outcome, kept)| AppliedCommand::Tape(outcome, kept))
+            );
+        }
         Command::Query(request, _) => return Ok(AppliedCommand::Query(status(store, request)?)),
         Command::Ended(key, outcome) => {
+            let lifetime = tape_requests::lifetime(store, key)?;
             let (finished, end) = end_copy(queue, store, (key, outcome), now)?;
+            let is_here = matches!(&finished, Some(QueueAction::Finished(_, Ok(()))));
+            let until = now.saturating_add(lifetime);
+            let kept = FileKeep { path: key.path.clone(), before: 0, until };
             actions.push(finished.into_iter().collect());
-            return Ok(AppliedCommand::Ended(end));
+            return Ok(AppliedCommand::Ended(end, (is_here && lifetime > 0).then_some(kept)));
         }
     }
     Ok(AppliedCommand::Done)

@@ -19,9 +19,10 @@ use crate::record_import::RecordImport;
 use crate::sqlite_store::{SqliteStore, StoreError, StoreOpenError};
 use crate::staging::Staging;
 use crate::sweep::remove_leftovers;
+use crate::tape_requests::{TapeChange, TapeOutcome, TapeRequestStatus, read_tape_request};
 use crate::waiting::Waiter;
 use crate::work_claim::SharedWork;
-use base::{Clock, Supervisor};
+use base::{Clock, LogicalPath, Supervisor};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -95,6 +96,7 @@ pub struct Residency {
     commands: Sender<Command>,
     source: Arc<str>,
     catalog: Option<Arc<dyn RemoteCatalog>>,
+    directory: PathBuf,
 }
 
 /// The parts of a queue.
@@ -176,7 +178,7 @@ impl Residency {
             let thread = std::thread::Builder::new().name(name.to_owned());
             thread.spawn(work).map_err(ResidencyStartError::Thread)?;
         }
-        Ok(Self { commands, source, catalog })
+        Ok(Self { commands, source, catalog, directory: place.path().to_owned() })
     }
 
     /// Ends all copies, which stay in the queue, and starts no other one. `reply` is called when all
@@ -226,6 +228,25 @@ impl Residency {
     /// that failed lately, is like one that never existed.
     pub fn query(&self, request: RequestId, reply: StageReply<RequestStatus>) {
         self.send(Command::Query(request, reply));
+    }
+
+    /// Changes a tape request. `reply` is called when the change is durable.
+    pub fn change_tape_request(&self, change: TapeChange, reply: StageReply<TapeOutcome>) {
+        self.send(Command::Tape(change, reply));
+    }
+
+    /// Returns the state of a tape request, see [`read_tape_request`]. Blocks.
+    ///
+    /// # Errors
+    /// [`StageError::Queue`] if the queue cannot be read.
+    pub fn tape_request(
+        &self,
+        id: &RequestId,
+        after: Option<&LogicalPath>,
+        most: usize,
+    ) -> Result<Option<TapeRequestStatus>, StageError> {
+        read_tape_request(&self.directory, id, after, most)
+            .map_err(|error| StageError::Queue(error.to_string()))
     }
 
     fn send(&self, command: Command) {

@@ -1,5 +1,6 @@
 //! The tables of the durable queue, and their upgrade from earlier versions.
 
+use crate::tape_schema::TAPE_REQUESTS;
 use rusqlite::{Connection, ErrorCode};
 use std::time::{Duration, Instant};
 
@@ -164,7 +165,7 @@ pub(crate) fn prepare(connection: &Connection) -> Result<i64, rusqlite::Error> {
         }
     };
     connection.execute_batch(&format!(
-        "{changes} {FAILED_MIGRATIONS} {COUNTS} {IMPORTED_REQUESTS} {NOTICES} PRAGMA user_version = {VERSION}; COMMIT"
+        "{changes} {FAILED_MIGRATIONS} {COUNTS} {IMPORTED_REQUESTS} {NOTICES} {TAPE_REQUESTS} PRAGMA user_version = {VERSION}; COMMIT"
     ))?;
     version()
 }

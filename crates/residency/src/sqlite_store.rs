@@ -13,6 +13,7 @@ use crate::notification::RequestNotice;
 use crate::sqlite_rows::{COLUMNS, UnreadableRow, bounds, count, entry_of, key_of, seconds, state_columns};
 use crate::sqlite_schema::{VERSION, prepare};
 use crate::store::{EntryStore, OwnerTurn, QueuePlaces};
+use crate::tape_requests::{self, TapeFileProgress};
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 use std::io;
@@ -306,7 +307,11 @@ impl SqliteStore {
         }
     }
 
-    fn execute(&mut self, sql: &str, values: &[&dyn ToSql]) -> Result<usize, StoreError> {
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    pub(crate) fn execute(&mut self, sql: &str, values: &[&dyn ToSql]) -> Result<usize, StoreError> {
         Ok(self.connection.prepare_cached(sql)?.execute(values)?)
     }
 
@@ -504,6 +509,10 @@ impl EntryStore for SqliteStore {
     }
 
     fn remove_request(&mut self, request: &RequestId, key: &EntryKey) -> Result<(), StoreError> {
+        if key.direction == TransferDirection::In {
+            // Otherwise the file would count as one that has come.
+            tape_requests::end_file(self, (request, &key.path), TapeFileProgress::Cancelled, None)?;
+        }
         let sql = "DELETE FROM requests WHERE request = ? AND direction = ? AND path = ?";
         self.execute(sql, params![&*request.0, key.direction, key.path.as_bytes()]).map(drop)
     }
@@ -559,6 +568,7 @@ impl EntryStore for SqliteStore {
         let old = "DELETE FROM failed_files WHERE (request, direction, path) IN
             (SELECT request, direction, path FROM failed_files WHERE time <= ? LIMIT ?)";
         self.execute(old, params![seconds(now), count(most)])?;
+        tape_requests::remove_expired(self, now)?;
         // A failed entry has no requests.
         let sql = "DELETE FROM entries WHERE number IN
             (SELECT number FROM entries WHERE state = 3 AND time <= ? LIMIT ?)";

@@ -66,6 +66,7 @@ fn changes(operation: &Operation) -> bool {
         | Operation::Cache(_, CachedFileCommand::IsCached)
         | Operation::Prepare(..)
         | Operation::CancelPrepare { .. }
-        | Operation::QueryPrepare { .. } => false,
+        | Operation::QueryPrepare { .. }
+        | Operation::Tape(_) => false,
     }
 }

@@ -337,7 +337,8 @@ fn purpose(operation: &Operation) -> Option<(LocationPurpose, &Target)> {
         | Operation::ListMore(_)
         | Operation::CancelPrepare { .. }
         | Operation::QueryOpaque { .. }
-        | Operation::Cache(..) => return None,
+        | Operation::Cache(..)
+        | Operation::Tape(_) => return None,
     })
 }
 

@@ -5,20 +5,24 @@ use crate::error::StartError;
 use crate::transfer_monitor::TransferMonitor;
 use base::{Error, ErrorKind, LogicalPath, Supervisor};
 use config::{Effective, StageProgram};
-use logical::{HasLeft, Logical, StageNotice, StageRequest, StagedFiles, Stager, StagerReply};
+use logical::{
+    HasLeft, Logical, RecordChange, RecordedFile, RecordedNeed, StageNotice, StageRequest, StagedFiles,
+    Stager, StagerReply,
+};
 use residency::{
     CatalogProcesses, CatalogProgram, CopyCommand, CopyDifferences, CopyFailure, CopyPrograms, EndedCopy,
     EntryKey, FailureReason, MigrationSchedule, NameOrder, NameOutcome, PathResidency, Priority, QueueLimits,
     RemoteCatalog, RemoteNames, RequestId, RequestNotice, RequestStatus, Residency, ResidencyEvents,
     ResidencyParts, ResidencyPaths, ServerClaim, SharedWork, StageError, Staging, Submission,
-    TransferDirection, Waiter, WriterWatch, remote_name,
+    SubmittedTapeFile, TapeChange, TapeFileNeed, TapeFileProgress, TapeOutcome, TapeRequestStatus,
+    TapeSubmission, TransferDirection, Waiter, WriterWatch, remote_name,
 };
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use storage::Metadata;
-use vfs::FileSystem;
+use vfs::{FileSystem, TapeFileState, TapeProgress, TapeState};
 
 /// Number of tries of a copy, and seconds between the first and the second one. A client waits for
 /// all of them.
@@ -34,6 +38,9 @@ const COPIES_END_MAX: Duration = Duration::from_secs(8);
 
 /// The time limit of the program of `oss.stagecmd` without a `frm.xfr.copycmd in` that has one.
 const STAGE_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Number of files of a tape request that are read at once.
+const TAPE_FILES_OF_PAGE: usize = 256;
 
 /// `st_mode` of files and directories in mass storage.
 const TYPE_FILE: u32 = 0o100_000;
@@ -353,6 +360,22 @@ impl QueueStager {
         Ok(outcome)
     }
 
+    fn change_tape_request(&self, change: TapeChange, reply: StagerReply<()>) {
+        let done = move |result: Result<TapeOutcome, StageError>| {
+            reply(match result {
+                Ok(TapeOutcome::Done) => Ok(()),
+                Ok(TapeOutcome::Unknown) => Err(Error::new(ErrorKind::NotFound, "There is no such request")),
+                Ok(TapeOutcome::OtherFile(path)) => {
+                    let text = format!("{} is not a file of the request", path.text());
+                    Err(Error::new(ErrorKind::ArgInvalid, text))
+                }
+                Ok(TapeOutcome::NoPlace(text)) => Err(Error::new(ErrorKind::OverQuota, text)),
+                Err(failure) => Err(error(failure)),
+            });
+        };
+        self.residency.change_tape_request(change, Box::new(done));
+    }
+
     fn submission(&self, request: StageRequest, id: Option<&RequestId>) -> Submission {
         Submission {
             key: EntryKey { direction: TransferDirection::In, path: request.path },
@@ -390,6 +413,34 @@ fn describe(id: &str, status: RequestStatus) -> Option<String> {
         text.push_str(&format!("\n{}: {}", printable(&file.path), printable(&file.text)));
     }
     (waiting > 0 || !failed.is_empty()).then_some(text)
+}
+
+/// Returns the state of a tape request, with a page of its files.
+fn tape_state(status: TapeRequestStatus) -> TapeState {
+    let progress = |progress| match progress {
+        TapeFileProgress::Submitted => TapeProgress::Submitted,
+        TapeFileProgress::Started => TapeProgress::Started,
+        TapeFileProgress::Completed => TapeProgress::Completed,
+        TapeFileProgress::Failed => TapeProgress::Failed,
+        TapeFileProgress::Cancelled => TapeProgress::Cancelled,
+    };
+    TapeState {
+        created: status.created,
+        started: status.started.unwrap_or(status.created),
+        completed: status.completed,
+        is_last: status.is_last,
+        files: status
+            .files
+            .into_iter()
+            .map(|file| TapeFileState {
+                path: file.path,
+                progress: progress(file.progress),
+                started: file.started,
+                finished: file.finished,
+                error: file.text.map(|text| printable(&text)),
+            })
+            .collect(),
+    }
 }
 
 /// Returns a text in one line.
@@ -432,6 +483,37 @@ impl Stager for QueueStager {
             reply(result.map(|status| describe(&text, status)).map_err(error));
         };
         self.residency.query(RequestId(id.into()), Box::new(describe));
+    }
+
+    fn record(&self, id: &str, files: Vec<RecordedFile>, reply: StagerReply<()>) {
+        let id = RequestId(id.into());
+        let owner = files.first().map(|file| file.request.owner.clone()).unwrap_or_else(|| "".into());
+        let files = files.into_iter().map(|file| SubmittedTapeFile {
+            submission: self.submission(file.request, Some(&id)),
+            lifetime: file.lifetime,
+            need: match file.need {
+                RecordedNeed::Transfer => TapeFileNeed::Transfer,
+                RecordedNeed::OnDisk => TapeFileNeed::OnDisk,
+                RecordedNeed::Refused(text) => TapeFileNeed::Refused(printable(&text)),
+            },
+        });
+        let files = files.collect();
+        self.change_tape_request(TapeChange::Record(TapeSubmission { id, owner, files }), reply);
+    }
+
+    fn change_record(&self, id: &str, change: RecordChange, reply: StagerReply<()>) {
+        let id = RequestId(id.into());
+        let change = match change {
+            RecordChange::Cancel(paths) => TapeChange::Cancel(id, paths),
+            RecordChange::Forget => TapeChange::Forget(id),
+            RecordChange::Release(paths) => TapeChange::Release(id, paths),
+        };
+        self.change_tape_request(change, reply);
+    }
+
+    fn recorded_state(&self, id: &str, after: Option<&LogicalPath>) -> Result<Option<TapeState>, Error> {
+        let found = self.residency.tape_request(&RequestId(id.into()), after, TAPE_FILES_OF_PAGE);
+        Ok(found.map_err(error)?.map(tape_state))
     }
 
     fn has_catalog(&self) -> bool {

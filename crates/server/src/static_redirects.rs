@@ -118,7 +118,8 @@ fn subject(operation: &Operation) -> Option<(Option<RedirectFunction>, &Target)>
         | Operation::ListMore(_)
         | Operation::CancelPrepare { .. }
         | Operation::QueryPrepare { .. }
-        | Operation::QueryOpaque { .. } => return None,
+        | Operation::QueryOpaque { .. }
+        | Operation::Tape(_) => return None,
     })
 }
 

@@ -196,6 +196,10 @@ pub enum Value {
         /// The buffer of the request.
         buffer: Vec<u8>,
     },
+    /// The state of a tape request.
+    TapeState(Box<crate::TapeState>),
+    /// Where files are, in the order of the request.
+    Localities(Vec<crate::LocatedFile>),
     /// Limit and use of a checkpoint.
     CheckpointSize {
         /// Maximum number of bytes that the checkpoint may save.

@@ -19,12 +19,14 @@
 //! | `answer`    | answers: a value, a redirect, a wait or an error             |
 //! | `reply`     | delivery of late answers, exactly one for each operation     |
 //! | `target`    | paths of requests, and lists of paths that are parsed lazily |
+//! | `tape`      | requests of the WLCG Tape REST API                            |
 //! | `stat`      | the status of files and directories, and of space            |
 
 mod answer;
 mod operation;
 mod reply;
 mod stat;
+mod tape;
 mod target;
 
 pub use answer::{
@@ -38,6 +40,9 @@ pub use operation::{
 };
 pub use reply::{DeferredReply, Mailbox, ReplyTo, ReplyToken};
 pub use stat::{BriefStat, FileKind, FileStat, SpaceFigures};
+pub use tape::{
+    Locality, LocatedFile, TapeFile, TapeFileState, TapeProgress, TapeRequest, TapeState, TapeWork,
+};
 pub use target::{Target, TargetCursor, TargetList};
 
 use std::io::IoSliceMut;

@@ -392,6 +392,8 @@ pub enum Operation {
     },
     /// Removes a file from the disk cache of a proxy, or asks for it: [`crate::Value::Text`], which is empty.
     Cache(Target, CachedFileCommand),
+    /// A request of the WLCG Tape REST API.
+    Tape(Box<crate::TapeRequest>),
 }
 
 /// A command about a file in the disk cache of a proxy.
@@ -461,7 +463,8 @@ impl Operation {
             Self::ListMore(_)
             | Self::CancelPrepare { .. }
             | Self::QueryPrepare { .. }
-            | Self::QueryOpaque { .. } => false,
+            | Self::QueryOpaque { .. }
+            | Self::Tape(_) => false,
         }
     }
 }

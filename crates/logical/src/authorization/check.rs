@@ -3,6 +3,7 @@
 use crate::errno::{self, unable};
 use crate::prepare;
 use auth::access::{AccessClient, AccessOperation, AccessPolicy, AccessRequest, RequestToken};
+use auth::tokens::TokenVerdict;
 use base::{Error, ErrorKind, LogicalPath};
 use std::borrow::Cow;
 use vfs::{Caller, OpenRequest, Target};
@@ -97,14 +98,50 @@ impl AccessCheck<'_> {
     /// Decides about a prepare request. Its paths are not known, so it is for the client that made
     /// it, and for clients that may do everything everywhere.
     pub(super) fn prepare_request(&self, verb: &str, id: &[u8]) -> Result<(), Error> {
+        self.owned_request(verb, prepare::is_owner(id, self.caller))
+    }
+
+    fn owned_request(&self, verb: &str, is_owner: bool) -> Result<(), Error> {
         let everything =
             || EVERYTHING.iter().all(|&operation| self.request().permits(operation, &LogicalPath::root()));
-        if !prepare::is_owner(id, self.caller) && !everything() {
+        if !is_owner && !everything() {
             let who = &self.caller.identity;
             tracing::debug!("{who}: another client made the request, so it may not {verb}");
             return Err(refusal(verb));
         }
         self.without_path(verb)
+    }
+
+    /// Decides about a tape request with this id. One that no server of ours issued concerns nobody.
+    pub(super) fn tape_request(&self, verb: &str, id: &str) -> Result<(), Error> {
+        match prepare::owner_of(id.as_bytes()) {
+            Some(mark) => self.owned_request(verb, mark == self.owner_mark()),
+            None => self.without_path(verb),
+        }
+    }
+
+    /// Returns the mark of the client: the bearer of the token of the request, else that of the login.
+    pub(super) fn owner_mark(&self) -> String {
+        match self.token.and_then(|token| token.token.as_ref()) {
+            Some(TokenVerdict::Valid(token)) => prepare::bearer_mark(&token.issuer().url, token.subject()),
+            _ => prepare::owner_mark(self.caller),
+        }
+    }
+
+    /// Decides about the staging of a file for a tape request. A token needs the scope for it. Who may
+    /// read by rules may stage, as by a prepare request.
+    pub(super) fn tape_staging(&self, path: &LogicalPath) -> Result<(), Error> {
+        if self.permits(AccessOperation::Stage, path) {
+            return self.path(AccessOperation::Stage, "stage", path);
+        }
+        let by_rules = AccessCheck { token: None, ..*self };
+        by_rules.path(AccessOperation::Read, "stage", path)
+    }
+
+    /// Decides about a look where a file is.
+    pub(super) fn tape_locality(&self, path: &LogicalPath) -> Result<(), Error> {
+        let reads = self.permits(AccessOperation::Read, path);
+        self.path(if reads { AccessOperation::Read } else { AccessOperation::Poll }, "locate", path)
     }
 
     /// Decides about an open that creates or replaces a file. Scopes can allow the creation of new

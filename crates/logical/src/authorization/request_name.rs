@@ -56,7 +56,8 @@ pub(super) fn of(check: &AccessCheck<'_>, operation: &Operation) -> Result<Optio
         | Operation::Locate(None, _)
         | Operation::CancelPrepare { .. }
         | Operation::QueryPrepare { targets: None, .. }
-        | Operation::QueryOpaque { .. } => None,
+        | Operation::QueryOpaque { .. }
+        | Operation::Tape(_) => None,
     };
     Ok(found.map(Into::into))
 }

@@ -61,6 +61,11 @@ fn take(operation: &mut Operation) -> Result<Option<Secret>, Error> {
             *list = list.clone().without_element(TOKEN_KEY);
             Ok(token)
         }
+        Operation::Tape(request) => {
+            let token = token(&request.cgi)?;
+            request.cgi = request.cgi.without(TOKEN_KEY);
+            Ok(token)
+        }
         Operation::ListMore(_)
         | Operation::Locate(None, _)
         | Operation::CancelPrepare { .. }
