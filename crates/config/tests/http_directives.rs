@@ -174,6 +174,11 @@ fn headers_that_no_request_can_have_are_refused() {
         "scalla.http metrics host.example.org",
         "scalla.http metrics off",
         "scalla.http metrics all 192.0.2.1",
+        "scalla.http taperest api",
+        "scalla.http taperest /",
+        "scalla.http taperest /a//b",
+        "scalla.http taperest /a/../b",
+        "scalla.http taperest /a?b",
     ] {
         assert_eq!(kinds(text), [ProblemKind::BadValue], "{text}");
     }
@@ -211,6 +216,9 @@ fn a_line_of_pages_adds_to_earlier_ones() {
         (&["metrics 192.0.2.0/24", "metrics"], "metrics"),
         (&["status", "metrics", "off"], "off"),
         (&["metrics all", "off", "status"], "status"),
+        (&["taperest", "status"], "status taperest /api/v1"),
+        (&["metrics taperest /tape/v1/ status"], "status metrics taperest /tape/v1"),
+        (&["taperest", "off"], "off"),
     ] {
         let text: String = lines.iter().map(|line| format!("scalla.http {line}\n")).collect();
         let Loaded { effective, report } = loaded(&format!("xrd.protocol http *\n{text}"));

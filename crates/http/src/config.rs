@@ -1,6 +1,7 @@
 //! The configuration of the front end, and the traits that the server implements for it.
 
 use crate::copy::Copies;
+use crate::tape::TapeRest;
 use auth::{Entity, Secret};
 use base::DescriptorBudget;
 use monitor::MetricsFormat;
@@ -137,6 +138,8 @@ pub struct Config {
     pub status: Option<StatusPages>,
     /// `/metrics`; `None` if its name is an ordinary path.
     pub metrics: Option<MetricsPage>,
+    /// The WLCG Tape REST API; `None` if its paths are ordinary ones.
+    pub tape: Option<TapeRest>,
 }
 
 impl fmt::Debug for Config {

@@ -42,6 +42,7 @@
 //! | `status` | `/healthz`, `/readyz` |
 //! | `reply` | replies and their bodies, and the status of each error |
 //! | `redirect` | redirects to other servers |
+//! | `tape` | the WLCG Tape REST API |
 //! | `transfer_status` | the trailer `X-Transfer-Status` |
 //! | `text` | escapes of URLs and of XML, dates |
 //! | `limits` | limits of memory, time and connections |
@@ -71,6 +72,7 @@ mod reply;
 mod service;
 mod status;
 mod stream;
+mod tape;
 mod target;
 mod text;
 mod transfer_status;
@@ -87,6 +89,7 @@ pub use copy::{
 pub use counters::{COUNTED_CLASSES, COUNTED_METHODS, HttpCounters, HttpFigures, HttpRequestCounts};
 pub use door::HttpDoor;
 pub use limits::*;
+pub use tape::TapeRest;
 
 /// Parsers of what clients send, for the fuzzer.
 pub mod parsers {

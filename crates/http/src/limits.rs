@@ -118,6 +118,18 @@ pub const TOKEN_BYTES_MAX: usize = 32 * 1024;
 /// Maximum number of requests for metrics that wait for their text.
 pub const METRICS_REQUESTS_MAX: usize = 256;
 
+/// Maximum size of the body of a request of the tape API.
+pub const TAPE_BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// Maximum number of files of such a request.
+pub const TAPE_FILES_MAX: usize = 10_000;
+
+/// Maximum time for which a request keeps its files on disk.
+pub const TAPE_LIFETIME_MAX: Duration = Duration::from_secs(366 * 86_400);
+
+/// Number of files of a request that are looked up by one operation.
+pub const TAPE_LOCATED_TOGETHER: usize = 32;
+
 /// Maximum number of threads of the runtime.
 pub const THREADS_MAX: usize = 8;
 

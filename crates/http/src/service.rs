@@ -10,7 +10,7 @@ use crate::redirect::{self, ForwardedCgi};
 use crate::reply::{self, RequestRefusal, RequestReply};
 use crate::{
     LOGIN_AGE_MAX, LOGIN_TIME_MAX, MEMORY_RETRY_SECONDS, TOKEN_BYTES_MAX, cors, get, listing, metrics_page,
-    names, status, upload,
+    names, status, tape, upload,
 };
 use auth::Secret;
 use base::{Cgi, Identity, LoginNames};
@@ -287,6 +287,11 @@ async fn answer(connection: Arc<ServedConnection>, head: Parts, body: &mut Incom
     let origin = cors::allowed(&head.headers, origins);
     let checked = check_head(&head);
     let is_clear = checked.is_ok();
+    let tape = connection.shared().config.tape.as_ref();
+    let refuse = match tape.is_some_and(|tape| tape::is_below(tape, head.uri.path())) {
+        true => tape::refuse,
+        false => refuse,
+    };
     let replied = match checked {
         Ok(()) => respond(&connection, head, body).await,
         Err(refusal) => Err(refusal),
@@ -322,6 +327,12 @@ async fn respond(
     if let Some(reply) = metrics_page::reply(connection.shared(), connection.address(), &head).await {
         return Ok(reply);
     }
+    let tape = config.tape.as_ref();
+    if let Some(reply) = tape.and_then(|tape| tape::discovery(tape, &head, connection.is_tls())) {
+        return Ok(reply);
+    }
+    let tape = tape.filter(|tape| tape::is_below(tape, head.uri.path()) && head.method != Method::OPTIONS);
+    let call = tape.map(|tape| tape::route(tape, &head.method, head.uri.path())).transpose()?;
     if !connection.memory.admit(memory::bytes_of(&head.method)) {
         return Err(CallFailure::Later(MEMORY_RETRY_SECONDS).into());
     }
@@ -336,6 +347,9 @@ async fn respond(
     let caller = connection.caller(token, &application).await?;
     target.cgi = Cgi::new(forwarded.whole(&target.cgi).as_bytes());
     let context = RequestContext { connection: connection.clone(), caller, target, head, forwarded };
+    if let Some(call) = call {
+        return tape::reply(&context, call, body).await;
+    }
     let replied = match context.head.method.as_str() {
         "GET" | "HEAD" => get::reply(&context).await,
         "PUT" => upload::reply(&context, body).await,

@@ -13,7 +13,7 @@ use base::Supervisor;
 use config::{Effective, MetricsReaders, PersistMode, TlsOperations};
 use http::{
     Config, HeaderToCgi, HttpCounters, HttpDoor, HttpIdentity, HttpLogin, HttpPeer, HttpRefusal,
-    ListingPolicy, MetricsPage, StaticHeader, StatusPages,
+    ListingPolicy, MetricsPage, StaticHeader, StatusPages, TapeRest,
 };
 use net::Door;
 use session::{BearerLogin, HostRules, LoginPolicy, PendingLogins};
@@ -135,7 +135,15 @@ fn configuration(
         checksums: effective.protocol.checksums.offered.iter().map(|kind| kind.name().to_owned()).collect(),
         status,
         metrics,
+        tape: tape_rest(effective),
     }
+}
+
+/// Returns the tape API, if the configuration asks for it.
+fn tape_rest(effective: &Effective) -> Option<TapeRest> {
+    let prefix = effective.http.pages.tape.clone()?;
+    let site = effective.process.site_name.value.clone().unwrap_or_else(crate::adapters::host_name);
+    Some(TapeRest { prefix, site })
 }
 
 fn metrics_page(

@@ -19,6 +19,9 @@ use crate::report::{ConfigReport, ProblemKind};
 use crate::setting::Setting;
 use crate::values::{self, between};
 
+/// The begin of the paths of the tape API, unless the directive names another one.
+const TAPE_PREFIX: &str = "/api/v1";
+
 pub(super) const SECTION: Section = Section {
     title: "HTTP: http., tpc., cors.",
     about: "HTTP is served if `xrd.protocol http` asks for it, see `docs/http.md`. Clients are not asked for \
@@ -197,12 +200,13 @@ pub(super) const SECTION: Section = Section {
             .help("Sites whose pages may read replies, if there is a line `http.cors`. The header `Origin` must be \
                    equal to one of them.")
             .example("https://example.org"),
-        Directive::new(&["scalla.http"], UsageFrequency::Common, "{[status] [metrics [all|network…]]|off}", pages)
+        Directive::new(&["scalla.http"], UsageFrequency::Common, "{[status] [metrics [all|network…]] [taperest [prefix]]|off}", pages)
             .default("off")
             .help("`status`: over HTTP, `/healthz` and `/readyz` report without a login whether the server runs, and \
                    whether it is ending. `metrics`: `/metrics` has the figures of the server for Prometheus, for \
                    connections from 127.0.0.0/8 and ::1, for all, or for clients with an address of a network such as \
-                   192.0.2.0/24; without a login. Files with these names are then not reached by HTTP. A line adds to \
+                   192.0.2.0/24; without a login. `taperest`: the WLCG Tape REST API, below `/api/v1` or the given path, \
+                   if an export stages files. Files with these names are then not reached by HTTP. A line adds to \
                    earlier ones, and its readers of metrics replace theirs; `off` withdraws all.")
             .example("status metrics 192.0.2.0/24 2001:db8::/32"),
     ],
@@ -357,6 +361,7 @@ fn pages(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Dir
         match token.text.as_str() {
             "status" => pages.status = true,
             "metrics" => pages.metrics = metrics_readers(arguments)?,
+            "taperest" => pages.tape = Some(tape_prefix(arguments)?),
             _ => return Err(arguments.invalid(token, "option")),
         }
         next = arguments.next();
@@ -366,13 +371,32 @@ fn pages(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Dir
     Ok(())
 }
 
+/// Reads the path behind `taperest`.
+fn tape_prefix(arguments: &mut Arguments<'_>) -> Result<String, DirectiveFault> {
+    if !arguments.peek().is_some_and(|next| next.starts_with('/')) {
+        return Ok(TAPE_PREFIX.to_owned());
+    }
+    let token = arguments.need("path")?;
+    let path = token.text.trim_end_matches('/');
+    let is_plain = |part: &str| {
+        !part.is_empty()
+            && part != "."
+            && part != ".."
+            && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b))
+    };
+    match path.strip_prefix('/').is_some_and(|rest| rest.split('/').all(is_plain)) {
+        true => Ok(path.to_owned()),
+        false => Err(arguments.invalid(token, "path")),
+    }
+}
+
 /// Reads the hosts behind `metrics`.
 fn metrics_readers(arguments: &mut Arguments<'_>) -> Result<MetricsReaders, DirectiveFault> {
     if arguments.take("all").is_some() {
         return Ok(MetricsReaders::All);
     }
     let mut ranges = Vec::new();
-    while arguments.peek().is_some_and(|next| next != "status") {
+    while arguments.peek().is_some_and(|next| !["status", "taperest"].contains(&next)) {
         let token = arguments.need("network")?;
         ranges.push(AddressRange::parse(&token.text).ok_or_else(|| arguments.invalid(token, "network"))?);
     }

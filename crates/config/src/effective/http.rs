@@ -78,6 +78,8 @@ pub struct ServerPages {
     pub status: bool,
     /// The hosts that may read `/metrics`.
     pub metrics: MetricsReaders,
+    /// The begin of the paths of the WLCG Tape REST API, without a slash at the end; `None` without it.
+    pub tape: Option<String>,
 }
 
 /// `tpc.allow` and `tpc.deny`: the addresses of remote servers of copies; `None` without a directive.

@@ -74,5 +74,8 @@ fn pages(pages: &ServerPages) -> String {
             words.extend(ranges.iter().map(ToString::to_string));
         }
     }
+    if let Some(prefix) = &pages.tape {
+        words.push(format!("taperest {prefix}"));
+    }
     if words.is_empty() { "off".to_owned() } else { words.join(" ") }
 }
