@@ -86,6 +86,7 @@ fn explained(error: MacaroonRequestError) -> anyhow::Error {
         MacaroonRequestError::Site => "--sitename",
         MacaroonRequestError::Name => "--name",
         MacaroonRequestError::NoActivity => "--activity",
+        MacaroonRequestError::Expiry => "--validity",
         MacaroonRequestError::TooLong => "shorter --name and --path",
     };
     UsageError(format!("no macaroon is issued: {error}; change {option}")).into()

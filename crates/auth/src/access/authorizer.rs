@@ -274,6 +274,13 @@ impl Authorizer {
         self.look_up(client).privileges(path)
     }
 
+    /// Returns the privileges that a client has on a path and on everything below.
+    pub fn privileges_throughout(&self, client: AccessClient<'_>, path: &LogicalPath) -> Privileges {
+        let ClientLookup { database, principal, records } = self.look_up(client);
+        let Some(records) = records else { return Privileges::NONE };
+        database.privileges_throughout(&records, principal.name, path)
+    }
+
     /// Reports whether a rule grants a client any privilege on any path.
     pub fn grants_any(&self, client: AccessClient<'_>) -> bool {
         let ClientLookup { database, records, .. } = self.look_up(client);

@@ -242,6 +242,18 @@ impl AccessDatabase {
         self.rules.has_pair_below(&client.0, name, directory.as_bytes())
     }
 
+    /// Returns the privileges that a client has on `directory` and on every path below; none if there are too
+    /// many rules to tell. `name` is that of the principal of `client`.
+    #[must_use]
+    pub fn privileges_throughout(
+        &self,
+        client: &ClientRecords,
+        name: Option<&str>,
+        directory: &LogicalPath,
+    ) -> Privileges {
+        self.rules.privileges_throughout(&client.0, name, directory.as_bytes())
+    }
+
     /// Decides whether a client may perform an operation, with the reasons.
     #[must_use]
     pub fn explain(

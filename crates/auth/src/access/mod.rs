@@ -19,6 +19,7 @@
 
 mod authorizer;
 mod database;
+mod issuing;
 mod netgroups;
 mod parse;
 mod policy;
@@ -34,6 +35,7 @@ pub use authorizer::{AccessClient, AuditedDecisions, Authorizer, AuthorizerSetti
 pub use database::{
     AccessDatabase, AccessExplanation, AuthdbCheck, AuthdbError, AuthdbSource, ClientRecords,
 };
+pub use issuing::{MacaroonDenial, PassedOnRights};
 pub use netgroups::{NetgroupDatabase, NetgroupMember};
 pub use policy::{
     AccessPolicy, AccessRequest, CredentialKind, CredentialLayer, LayerDecision, RequestToken, TokenOrigin,

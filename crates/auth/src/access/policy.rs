@@ -79,9 +79,9 @@ impl RequestToken {
 /// The client of a request with the credential of the request.
 #[derive(Clone, Copy)]
 pub struct AccessRequest<'a> {
-    policy: &'a AccessPolicy,
-    client: AccessClient<'a>,
-    token: Option<&'a RequestToken>,
+    pub(super) policy: &'a AccessPolicy,
+    pub(super) client: AccessClient<'a>,
+    pub(super) token: Option<&'a RequestToken>,
 }
 
 /// The layer that decides about an operation, and its decision.
@@ -222,9 +222,28 @@ impl<'a> AccessRequest<'a> {
     /// Returns the layer that decides about an operation.
     #[must_use]
     pub fn layer(&self, operation: AccessOperation, path: &LogicalPath) -> LayerDecision<'a> {
+        self.first_decision(operation, path, true)
+    }
+
+    /// Returns the layer that decides about an operation if macaroons do not count.
+    pub(super) fn layer_below_macaroons(
+        &self,
+        operation: AccessOperation,
+        path: &LogicalPath,
+    ) -> LayerDecision<'a> {
+        self.first_decision(operation, path, false)
+    }
+
+    fn first_decision(
+        &self,
+        operation: AccessOperation,
+        path: &LogicalPath,
+        with_macaroons: bool,
+    ) -> LayerDecision<'a> {
         let mut client = self.client;
         for layer in &self.policy.credentials {
             let step = match layer {
+                CredentialLayer::Macaroons(_) if !with_macaroons => continue,
                 CredentialLayer::Macaroons(macaroons) => self.by_macaroon(macaroons, client, operation, path),
                 CredentialLayer::Tokens(tokens) => self.by_token(tokens, client, operation, path),
             };
@@ -392,8 +411,7 @@ impl<'a> AccessRequest<'a> {
     /// below their paths.
     #[must_use]
     pub fn has_rule_below(&self, operation: AccessOperation, directory: &LogicalPath) -> bool {
-        let token = self.token.and_then(RequestToken::valid_token);
-        let renames = || token.is_some_and(|token| token.has_map_rule_below(directory));
+        let renames = || self.is_renamed_below(directory);
         match self.layer(operation, directory) {
             LayerDecision::Rules(client) => {
                 let rules = self.policy.rules.as_ref();
@@ -405,6 +423,12 @@ impl<'a> AccessRequest<'a> {
             | LayerDecision::Macaroon { .. }
             | LayerDecision::InvalidMacaroon(_) => false,
         }
+    }
+
+    /// Reports whether rules of a map file can give the bearer another name below `directory`.
+    pub(super) fn is_renamed_below(&self, directory: &LogicalPath) -> bool {
+        let token = self.token.and_then(RequestToken::valid_token);
+        token.is_some_and(|token| token.has_map_rule_below(directory))
     }
 }
 

@@ -62,6 +62,12 @@ impl Privileges {
         Self(self.0 | other.0)
     }
 
+    /// Returns the privileges in both sets.
+    #[must_use]
+    pub const fn common(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
     /// Returns the privileges that are not in `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {

@@ -2,6 +2,7 @@
 //! which of their paths apply to a request is a binary search and a walk over the rule paths that
 //! are prefixes of the request path. Neither depends on the number of rules.
 
+mod below;
 mod path_table;
 
 use super::parse::{domains_of, host_text, mark_in};
@@ -440,40 +441,6 @@ impl AccessRules {
     /// takes it away.
     pub(super) fn grants_any(&self, client: &ApplyingRecords) -> bool {
         client.records.iter().any(|number| self.head(*number).is_some_and(|head| head.grants))
-    }
-
-    /// Reports whether a record of a client has a pair for a path below `directory`, so that its
-    /// privileges may differ there.
-    pub(super) fn has_pair_below(
-        &self,
-        client: &ApplyingRecords,
-        name: Option<&str>,
-        directory: &[u8],
-    ) -> bool {
-        let mut below = directory.to_vec();
-        if !below.ends_with(b"/") {
-            below.push(b'/');
-        }
-        let is_named = self.named.is_some_and(|number| client.records.binary_search(&number).is_ok());
-        let first = self.paths.partition_point(|known| *known.text < *below);
-        let inside = self.paths.iter().skip(first).take_while(|known| known.text.starts_with(&below));
-        let applies = |known: &RulePath| {
-            known.entries.has_any(&client.records) || (is_named && !known.named.is_empty())
-        };
-        if inside.into_iter().any(applies) {
-            return true;
-        }
-        // The part before the name may end above the directory.
-        let Some(name) = name.filter(|_| is_named).map(str::as_bytes) else { return false };
-        let mut next = self.paths.partition_point(|known| *known.text <= *below).checked_sub(1);
-        while let Some(known) = next.and_then(|at| self.paths.get(at)) {
-            next = known.outer.and_then(|outer| usize::try_from(outer).ok());
-            let is_below = |after: &[u8]| [&known.text, name, after].concat().starts_with(&below);
-            if known.named.iter().any(|(_, after)| is_below(after)) {
-                return true;
-            }
-        }
-        false
     }
 
     /// Returns the pairs that decide about a path, in file order.

@@ -1,5 +1,7 @@
 //! Tests of whole rule files: the recorded questions, files that are refused, renewal.
 
+mod below;
+
 use super::*;
 use crate::Entity;
 use crate::entity::EntityFields;

@@ -45,6 +45,13 @@ impl Activity {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, activity)| *activity)
     }
 
+    /// Returns the text of some activities, as in a caveat.
+    #[must_use]
+    pub fn list(activities: &[Self]) -> String {
+        let names = Self::ALL.iter().filter(|(_, activity)| activities.contains(activity));
+        names.map(|(name, _)| *name).collect::<Vec<_>>().join(",")
+    }
+
     /// Returns the operations that the activity allows.
     #[must_use]
     pub const fn operations(self) -> OperationSet {

@@ -4,8 +4,12 @@ use super::activity::Activity;
 use super::caveats::before;
 use super::packets::{MACAROON_BYTES_MAX, Macaroon};
 use super::secret::{MacaroonSecret, code};
+use crate::secret::Secret;
 use base::{LogicalPath, Rng};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The last time that a caveat can express, in seconds since 1970: the end of the year 9999.
+const EXPIRY_SECONDS_MAX: u64 = 253_402_300_799;
 
 /// The form of a validity, for messages.
 pub const VALIDITY_FORM: &str = "PT, then numbers with H, M and S, such as PT1H30M";
@@ -23,6 +27,15 @@ pub struct MacaroonRequest {
     pub expires: SystemTime,
 }
 
+/// A new macaroon with its identifier.
+#[derive(Debug)]
+pub struct NamedMacaroon {
+    /// The identifier, for logs. It is not secret.
+    pub identifier: String,
+    /// The macaroon.
+    pub text: Secret,
+}
+
 /// The reason why a macaroon cannot be issued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MacaroonRequestError {
@@ -35,6 +48,9 @@ pub enum MacaroonRequestError {
     /// Nothing is allowed.
     #[error("no activity is named")]
     NoActivity,
+    /// The expiry has no text.
+    #[error("the validity is too long; a macaroon expires before the year 10000")]
+    Expiry,
     /// No server would accept it.
     #[error("the macaroon would be longer than {MACAROON_BYTES_MAX} bytes")]
     TooLong,
@@ -51,6 +67,16 @@ impl MacaroonRequest {
         site: &str,
         rng: &mut dyn Rng,
     ) -> Result<String, MacaroonRequestError> {
+        self.issue_as(random_uuid(rng), secret, site)
+    }
+
+    /// Returns a new macaroon with this identifier, as text.
+    pub(super) fn issue_as(
+        &self,
+        identifier: String,
+        secret: &MacaroonSecret,
+        site: &str,
+    ) -> Result<String, MacaroonRequestError> {
         let is_text = |text: &str| !text.is_empty() && !text.chars().any(char::is_control);
         if !is_text(site) {
             return Err(MacaroonRequestError::Site);
@@ -58,17 +84,18 @@ impl MacaroonRequest {
         if self.name.as_deref().is_some_and(|name| !is_text(name)) {
             return Err(MacaroonRequestError::Name);
         }
-        let names = Activity::ALL.iter().filter(|(_, activity)| self.activities.contains(activity));
-        let names: Vec<&str> = names.map(|(name, _)| *name).collect();
+        let names = Activity::list(&self.activities);
         if names.is_empty() {
             return Err(MacaroonRequestError::NoActivity);
         }
+        if self.expires > UNIX_EPOCH + Duration::from_secs(EXPIRY_SECONDS_MAX) {
+            return Err(MacaroonRequestError::Expiry);
+        }
         let name = self.name.as_ref().map(|name| format!("name:{name}").into_bytes());
         let path = [b"path:", self.path.as_bytes()].concat();
-        let rest =
-            [format!("activity:{}", names.join(",")).into_bytes(), path, before(self.expires).into_bytes()];
+        let rest = [format!("activity:{names}").into_bytes(), path, before(self.expires).into_bytes()];
         let caveats: Vec<Vec<u8>> = name.into_iter().chain(rest).collect();
-        let identifier = random_uuid(rng).into_bytes();
+        let identifier = identifier.into_bytes();
         let signature = *secret.signature(&identifier, &caveats);
         let location = site.as_bytes().to_vec();
         let macaroon = Macaroon { location, identifier, caveats, has_third_party: false, signature };
@@ -88,7 +115,7 @@ pub fn with_caveat(text: &[u8], caveat: &[u8]) -> Option<String> {
 }
 
 /// Returns the text of a random UUID (version 4).
-fn random_uuid(rng: &mut dyn Rng) -> String {
+pub(super) fn random_uuid(rng: &mut dyn Rng) -> String {
     let mut bytes = [0; 16];
     rng.fill(&mut bytes);
     let bits = u128::from_be_bytes(bytes);
@@ -152,6 +179,12 @@ mod tests {
         assert_eq!(issue(named(""), "S"), Some(MacaroonRequestError::Name));
         assert_eq!(issue(named(&"x".repeat(9000)), "S"), Some(MacaroonRequestError::TooLong));
         assert_eq!(issue(named(&"x".repeat(70_000)), "S"), Some(MacaroonRequestError::TooLong));
+        let until = |expires| MacaroonRequest { expires, ..request.clone() };
+        let last = UNIX_EPOCH + Duration::from_secs(EXPIRY_SECONDS_MAX);
+        assert_eq!(issue(until(last), "S"), None);
+        for late in [last + Duration::from_secs(1), last + Duration::from_secs(1 << 40)] {
+            assert_eq!(issue(until(late), "S"), Some(MacaroonRequestError::Expiry));
+        }
         let nothing = MacaroonRequest { activities: Vec::new(), ..request };
         assert_eq!(issue(nothing, "S"), Some(MacaroonRequestError::NoActivity));
     }

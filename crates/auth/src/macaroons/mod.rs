@@ -31,7 +31,7 @@ mod verified;
 pub use activity::Activity;
 pub use caveats::Caveat;
 pub use fault::MacaroonFault;
-pub use issue::{MacaroonRequest, MacaroonRequestError, VALIDITY_FORM, validity, with_caveat};
+pub use issue::{MacaroonRequest, MacaroonRequestError, NamedMacaroon, VALIDITY_FORM, validity, with_caveat};
 pub use packets::{CAVEATS_MAX, MACAROON_BYTES_MAX, is_macaroon_text};
 pub(crate) use policy::claimed_expiry;
 pub use policy::{MacaroonPolicy, MacaroonSettings, SecretRefresh};

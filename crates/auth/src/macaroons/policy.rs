@@ -3,11 +3,14 @@
 
 use super::caveats::Caveat;
 use super::fault::MacaroonFault;
+use super::issue::{MacaroonRequest, MacaroonRequestError, NamedMacaroon, random_uuid};
 use super::packets::{CAVEATS_MAX, Macaroon};
 use super::secret::{MacaroonSecret, MacaroonSecretError};
 use super::verified::{MacaroonVerdict, VerifiedMacaroon};
 use crate::access::AuthdbCheck;
+use crate::secret::Secret;
 use crate::tokens::OnMissing;
+use base::Rng;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
@@ -93,6 +96,26 @@ impl MacaroonPolicy {
     #[must_use]
     pub fn on_missing(&self) -> OnMissing {
         self.settings.on_missing
+    }
+
+    /// Returns the maximum time until the expiry of a macaroon; `None` for no limit.
+    #[must_use]
+    pub fn lifetime_max(&self) -> Option<Duration> {
+        self.settings.lifetime_max
+    }
+
+    /// Issues a macaroon of this site with the secret in force. The caller limits its rights and its expiry.
+    ///
+    /// # Errors
+    /// [`MacaroonRequestError`].
+    pub fn issue(
+        &self,
+        request: &MacaroonRequest,
+        rng: &mut dyn Rng,
+    ) -> Result<NamedMacaroon, MacaroonRequestError> {
+        let identifier = random_uuid(rng);
+        let text = request.issue_as(identifier.clone(), &self.secret(), &self.site)?;
+        Ok(NamedMacaroon { identifier, text: Secret::new(text.into_bytes()) })
     }
 
     /// Verifies a credential.
