@@ -40,10 +40,14 @@
 //! waits, without a thread, until the keys of the issuer have been fetched. A macaroon takes microseconds and is
 //! verified at once. The token of the first path of a list counts for all of its paths.
 //!
+//! A macaroon is issued here, because it only needs a decision about rights: the file system behind never
+//! sees its request.
+//!
 //! The destination of a third-party copy opens the source with a grant of the client that arranged the
 //! copy, so the grant decides, not the identity of the destination.
 
 mod check;
+mod issue;
 mod request_name;
 mod request_token;
 
@@ -59,7 +63,7 @@ use std::time::SystemTime;
 use storage::Pool;
 use vfs::{
     Answer, AttributeWork, CachedFileCommand, Caller, DeferredReply, FileSystem, OpenFile, OpenRequest,
-    Operation, RedirectAnswer, ReplyTo, Started, TapeRequest, TapeWork, Target, TargetList,
+    Operation, RedirectAnswer, ReplyTo, Started, TapeRequest, TapeWork, Target, TargetList, Value,
 };
 
 /// Maximum number of threads that verify tokens.
@@ -215,6 +219,14 @@ impl GuardedFiles {
         token: Option<RequestToken>,
         reply: &ReplyTo,
     ) -> Started {
+        if let Operation::IssueMacaroon(target, order) = &operation {
+            let check = self.check(caller, token.as_ref());
+            let issued = issue::issue(&check, &target.path, order);
+            return Started::Done(match issued {
+                Ok(issued) => Answer::Value(Value::Macaroon(Box::new(issued))),
+                Err(error) => Answer::Error(error),
+            });
+        }
         let allowed = match self.decide(caller, &operation, token.as_ref()) {
             Err(error) => return Started::Done(Answer::Error(error)),
             Ok(allowed) => allowed,
@@ -235,6 +247,10 @@ impl GuardedFiles {
         }
     }
 
+    fn check<'a>(&'a self, caller: &'a Caller, token: Option<&'a RequestToken>) -> AccessCheck<'a> {
+        AccessCheck { policy: &self.policy, caller, token, exports: &self.exports }
+    }
+
     /// Returns the caller with the name of its token; `None` if that of its login counts.
     fn named(
         &self,
@@ -245,7 +261,7 @@ impl GuardedFiles {
         if !self.names_users || token.is_none() || !self.decides(operation) {
             return Ok(None);
         }
-        let check = AccessCheck { policy: &self.policy, caller, token, exports: &self.exports };
+        let check = self.check(caller, token);
         let name = request_name::of(&check, operation)?;
         Ok(name.map(|name| Arc::new(caller.with_request_name(&name))))
     }
@@ -306,7 +322,7 @@ impl GuardedFiles {
         operation: &Operation,
         token: Option<&RequestToken>,
     ) -> Result<AllowedOperation, Error> {
-        let check = AccessCheck { policy: &self.policy, caller, token, exports: &self.exports };
+        let check = self.check(caller, token);
         let allowed_below = |existing| Ok(AllowedOperation { existing, ..AllowedOperation::default() });
         match operation {
             Operation::Open(target, request) => return self.decide_open(&check, target, request),
@@ -349,6 +365,8 @@ impl GuardedFiles {
             Operation::Cache(target, CachedFileCommand::Evict | CachedFileCommand::EvictOpen) => {
                 check.object(AccessOperation::Delete, "evict", &target.path)?;
             }
+            // It is decided before, activity by activity.
+            Operation::IssueMacaroon(target, _) => return Err(unable("issue", &target.path, errno::ACCESS)),
             // It continues a listing that was allowed.
             Operation::ListMore(_) => {}
             Operation::MakeDirectory { target, parents, .. } => {

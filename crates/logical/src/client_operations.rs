@@ -191,6 +191,10 @@ impl ClientOperations {
             Operation::Tape(_) => {
                 Started::Done(Answer::error(ErrorKind::Unsupported, "this server stages no files"))
             }
+            Operation::IssueMacaroon(..) => {
+                let text = "this server issues no macaroons, because they do not count";
+                Started::Done(Answer::error(ErrorKind::Unsupported, text))
+            }
             Operation::Cache(..) => {
                 Started::Done(Answer::error(ErrorKind::ArgInvalid, "invalid set parameter"))
             }

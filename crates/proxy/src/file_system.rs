@@ -454,7 +454,7 @@ impl FileSystem for ProxyFiles {
             Operation::Cache(target, command) => {
                 cache_commands::start(self, caller, (target, command), reply)
             }
-            Operation::QueryOpaque { .. } | Operation::Tape(_) => {
+            Operation::QueryOpaque { .. } | Operation::Tape(_) | Operation::IssueMacaroon(..) => {
                 Started::Done(Answer::error(ErrorKind::Unsupported, "a proxy does not support it"))
             }
         }

@@ -51,6 +51,8 @@ fn changes(operation: &Operation) -> bool {
         | Operation::ChangeMode { .. }
         | Operation::Truncate { .. }
         | Operation::Cache(_, CachedFileCommand::Evict | CachedFileCommand::EvictOpen)
+        // The macaroon could allow changes.
+        | Operation::IssueMacaroon(..)
         // Only a plug-in knows the effect.
         | Operation::QueryOpaque { .. } => true,
         Operation::Stat(_)

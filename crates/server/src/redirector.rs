@@ -338,7 +338,8 @@ fn purpose(operation: &Operation) -> Option<(LocationPurpose, &Target)> {
         | Operation::CancelPrepare { .. }
         | Operation::QueryOpaque { .. }
         | Operation::Cache(..)
-        | Operation::Tape(_) => return None,
+        | Operation::Tape(_)
+        | Operation::IssueMacaroon(..) => return None,
     })
 }
 

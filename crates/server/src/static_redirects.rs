@@ -119,7 +119,8 @@ fn subject(operation: &Operation) -> Option<(Option<RedirectFunction>, &Target)>
         | Operation::CancelPrepare { .. }
         | Operation::QueryPrepare { .. }
         | Operation::QueryOpaque { .. }
-        | Operation::Tape(_) => return None,
+        | Operation::Tape(_)
+        | Operation::IssueMacaroon(..) => return None,
     })
 }
 

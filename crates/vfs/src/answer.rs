@@ -2,7 +2,7 @@
 //!
 //! They are independent of any wire protocol; each front end encodes them as its own replies.
 
-use crate::{BriefStat, FileStat, OpenFile, SpaceFigures};
+use crate::{BriefStat, FileStat, IssuedMacaroon, OpenFile, SpaceFigures};
 use base::{Error, ErrorKind};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -200,6 +200,8 @@ pub enum Value {
     TapeState(Box<crate::TapeState>),
     /// Where files are, in the order of the request.
     Localities(Vec<crate::LocatedFile>),
+    /// A macaroon.
+    Macaroon(Box<IssuedMacaroon>),
     /// Limit and use of a checkpoint.
     CheckpointSize {
         /// Maximum number of bytes that the checkpoint may save.

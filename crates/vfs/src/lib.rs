@@ -35,8 +35,8 @@ pub use answer::{
 };
 pub use base::Now;
 pub use operation::{
-    AttributeWork, CachedFileCommand, Caller, CheckpointWork, CloneRange, FileOperation, ListDetail,
-    LocateOptions, OpenRequest, Operation, PrepareNotice, PrepareRequest,
+    AttributeWork, CachedFileCommand, Caller, CheckpointWork, CloneRange, FileOperation, IssuedMacaroon,
+    ListDetail, LocateOptions, MacaroonOrder, OpenRequest, Operation, PrepareNotice, PrepareRequest,
 };
 pub use reply::{DeferredReply, Mailbox, ReplyTo, ReplyToken};
 pub use stat::{BriefStat, FileKind, FileStat, SpaceFigures};

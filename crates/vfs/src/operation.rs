@@ -3,10 +3,12 @@
 //! They name what all protocols have in common, so that one file system serves every front end.
 
 use crate::{ListingPosition, OpenFile, Target, TargetList};
-use auth::Entity;
+use auth::macaroons::Activity;
+use auth::{Entity, Secret};
 use base::{CopyRange, Identity, LogicalPath, ReadPiece};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// The client for which an operation runs.
 #[derive(Debug)]
@@ -394,6 +396,28 @@ pub enum Operation {
     Cache(Target, CachedFileCommand),
     /// A request of the WLCG Tape REST API.
     Tape(Box<crate::TapeRequest>),
+    /// Issues a macaroon for a path and everything below: [`crate::Value::Macaroon`].
+    IssueMacaroon(Target, Box<MacaroonOrder>),
+}
+
+/// What a client wants in a macaroon.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct MacaroonOrder {
+    /// The activities; `None` for all that the client can pass on.
+    pub activities: Option<Vec<Activity>>,
+    /// The time until the expiry; `None` for the longest that is allowed.
+    pub validity: Option<Duration>,
+}
+
+/// A macaroon that was issued.
+#[derive(Debug)]
+pub struct IssuedMacaroon {
+    /// The macaroon.
+    pub text: Secret,
+    /// Its activities.
+    pub activities: Vec<Activity>,
+    /// The time until its expiry.
+    pub validity: Duration,
 }
 
 /// A command about a file in the disk cache of a proxy.
@@ -456,7 +480,8 @@ impl Operation {
             | Self::CancelChecksum(target)
             | Self::QueryAttributes(target)
             | Self::QuerySpace(target)
-            | Self::Cache(target, _) => names(target),
+            | Self::Cache(target, _)
+            | Self::IssueMacaroon(target, _) => names(target),
             Self::Locate(target, _) => target.as_ref().is_some_and(names),
             Self::Rename { from, to, .. } => names(from) || names(to),
             Self::StatMany(_) | Self::Prepare(..) => true,

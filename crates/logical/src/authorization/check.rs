@@ -39,7 +39,7 @@ pub(super) struct AllowedOperation {
 }
 
 impl AccessCheck<'_> {
-    fn request(&self) -> AccessRequest<'_> {
+    pub(super) fn request(&self) -> AccessRequest<'_> {
         let client = match self.caller.entity().filter(|entity| !entity.has_expired()) {
             Some(entity) => AccessClient::Entity(entity),
             None => AccessClient::Host(self.caller.identity.host()),

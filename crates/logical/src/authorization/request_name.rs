@@ -51,13 +51,15 @@ pub(super) fn of(check: &AccessCheck<'_>, operation: &Operation) -> Result<Optio
             }
             found
         }
-        // A position keeps the rights of its first page. The others have no path.
+        // A position keeps the rights of its first page. A macaroon is issued without any file. The others have
+        // no path.
         Operation::ListMore(_)
         | Operation::Locate(None, _)
         | Operation::CancelPrepare { .. }
         | Operation::QueryPrepare { targets: None, .. }
         | Operation::QueryOpaque { .. }
-        | Operation::Tape(_) => None,
+        | Operation::Tape(_)
+        | Operation::IssueMacaroon(..) => None,
     };
     Ok(found.map(Into::into))
 }

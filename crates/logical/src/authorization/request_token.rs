@@ -47,7 +47,8 @@ fn take(operation: &mut Operation) -> Result<Option<Secret>, Error> {
         | Operation::CancelChecksum(target)
         | Operation::QueryAttributes(target)
         | Operation::QuerySpace(target)
-        | Operation::Cache(target, _) => take_from(target),
+        | Operation::Cache(target, _)
+        | Operation::IssueMacaroon(target, _) => take_from(target),
         Operation::Rename { from, to, .. } => match (take_from(from)?, take_from(to)?) {
             (Some(one), Some(other)) if !one.is_equal(other.expose()) => {
                 Err(ambiguous("the two paths of a rename have different tokens"))
