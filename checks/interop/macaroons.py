@@ -40,3 +40,30 @@ def macaroon(activities, path, *more, seconds=600, name="alice", **how):
 def secret_text(secret=SECRET):
     """Returns the content of a file with the secret, in lines as `openssl rand -base64` writes them."""
     return base64.encodebytes(secret)
+
+
+def _packets(text):
+    """Returns the keys and values of a macaroon."""
+    left = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    found = []
+    while left:
+        size = int(left[:4], 16)
+        key, _, value = left[4:size - 1].partition(b" ")
+        found.append((key, value))
+        left = left[size:]
+    return found
+
+
+def caveats_of(text):
+    """Returns the site, the identifier and the caveats of a macaroon."""
+    packets = _packets(text)
+    found = dict(packets)
+    return found[b"location"].decode(), found[b"identifier"].decode(), [value.decode() for key, value in packets if key == b"cid"]
+
+
+def with_caveat(text, caveat):
+    """Returns a macaroon with one more caveat, as its holder can add it."""
+    *packets, (_, signature) = _packets(text)
+    packets.append((b"cid", caveat.encode()))
+    packets.append((b"signature", hmac.new(signature, caveat.encode(), hashlib.sha256).digest()))
+    return base64.urlsafe_b64encode(b"".join(_packet(key, value) for key, value in packets)).rstrip(b"=").decode()

@@ -61,7 +61,7 @@ fn what_restricts_http_and_is_not_in_force_stops_the_start() {
     for text in [
         "http.gridmap /m",
         "http.secxtractor libXrdVoms.so",
-        "http.exthandler x libXrdMacaroons.so",
+        "http.exthandler x libXrdSomething.so",
         "tpc.trace all",
     ] {
         assert_eq!(kinds(&format!("xrd.protocol http *\n{text}")), [ProblemKind::NotYet], "{text}");
@@ -227,4 +227,34 @@ fn a_line_of_pages_adds_to_earlier_ones() {
         let found = lines.iter().find(|line| line.directive == "scalla.http");
         assert_eq!(found.and_then(|line| line.value.as_deref()), Some(shown), "{text}");
     }
+}
+
+#[test]
+fn macaroons_over_http_need_their_handler() {
+    let layers = "ofs.authorize\nofs.authlib ++ libXrdAccSciTokens.so config=/c\nofs.authlib ++ libXrdMacaroons.so\n\
+                  all.sitename S\nmacaroons.secretkey /s\n";
+    let tls = "xrd.tls /cert.pem /key.pem\nxrd.tlsca noverify\n";
+    let handler = "http.exthandler xrdmacaroons /usr/lib64/libXrdMacaroons-5.so\n";
+    let open = handler.replace("/usr", "+notls /usr");
+    let tokens = "ofs.authlib ++ libXrdAccSciTokens.so config=/c\n";
+    for (text, is_issued, warning) in [
+        (format!("{layers}{tls}"), false, None),
+        (format!("{layers}{tls}{handler}"), true, None),
+        (format!("{layers}{open}"), true, None),
+        (format!("{layers}{handler}"), false, Some("without a certificate no macaroons are issued")),
+        (format!("{tls}{handler}"), false, Some("because they do not count")),
+        (layers.replace(tokens, "") + tls + handler, true, Some("only clients with a token get one")),
+    ] {
+        let Loaded { effective, report } = loaded(&format!("xrd.protocol http *\n{text}"));
+        assert_eq!(effective.issues_macaroons(), is_issued, "{text}");
+        let found: Vec<String> = report.problems().iter().map(ToString::to_string).collect();
+        let expected =
+            warning.into_iter().filter(|text| found.iter().any(|line| line.contains(text))).count();
+        assert_eq!(found.len(), expected, "{text}: {report}");
+        assert_eq!(found.is_empty(), warning.is_none(), "{text}: {report}");
+    }
+    let shown = show(&loaded(&format!("xrd.protocol http *\n{layers}{open}")).effective);
+    let line =
+        shown.iter().find(|line| line.directive == "http.exthandler").and_then(|line| line.value.clone());
+    assert_eq!(line.as_deref(), Some("xrdmacaroons +notls libXrdMacaroons.so"));
 }

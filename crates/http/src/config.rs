@@ -93,6 +93,15 @@ pub struct StatusPages {
     pub unready: Arc<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
+/// The endpoints that issue macaroons.
+#[derive(Clone)]
+pub struct MacaroonEndpoints {
+    /// Macaroons are issued on encrypted connections only.
+    pub needs_tls: bool,
+    /// Reports whether the value of a header `Host` names this server.
+    pub is_own_host: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+}
+
 /// A text of metrics that is being made.
 pub type MadeMetrics = Pin<Box<dyn Future<Output = Option<String>> + Send>>;
 
@@ -132,6 +141,8 @@ pub struct Config {
     pub accepts_uploads: bool,
     /// Third-party copies; `None` if they are not allowed.
     pub copies: Option<Copies>,
+    /// The issue of macaroons; `None` if POST is not supported.
+    pub macaroons: Option<MacaroonEndpoints>,
     /// The types of checksums that the server computes, the default first.
     pub checksums: Vec<String>,
     /// `/healthz` and `/readyz`; `None` if their names are ordinary paths.

@@ -36,6 +36,7 @@
 //! | `names` | DELETE, MKCOL, MOVE, OPTIONS |
 //! | `copy` | COPY: third-party copies |
 //! | `listing` | PROPFIND, and pages of directories |
+//! | `macaroons` | POST: macaroons for clients |
 //! | `memory` | the memory of connections and requests |
 //! | `metrics_page` | `/metrics` |
 //! | `progress` | the least rate of clients |
@@ -62,6 +63,7 @@ mod get;
 mod host_shares;
 mod limits;
 mod listing;
+mod macaroons;
 mod memory;
 mod metrics_page;
 mod names;
@@ -79,8 +81,8 @@ mod transfer_status;
 mod upload;
 
 pub use config::{
-    Config, HeaderToCgi, HttpIdentity, HttpLogin, HttpPeer, HttpRefusal, ListingPolicy, MadeMetrics,
-    MetricsPage, StaticHeader, StatusPages,
+    Config, HeaderToCgi, HttpIdentity, HttpLogin, HttpPeer, HttpRefusal, ListingPolicy, MacaroonEndpoints,
+    MadeMetrics, MetricsPage, StaticHeader, StatusPages,
 };
 pub use copy::{
     Copies, RemoteDownload, RemoteFailure, RemoteFuture, RemoteParts, RemotePeer, RemoteRequest,
@@ -94,6 +96,7 @@ pub use tape::TapeRest;
 /// Parsers of what clients send, for the fuzzer.
 pub mod parsers {
     pub use crate::copy::request::{CopyDirection, CopyRequest, parse as parse_copy};
+    pub use crate::macaroons::{parse_form, parse_json};
     pub use crate::ranges::{RangeOutcome, parse as parse_range};
     pub use crate::target::{NewName, parse_destination, parse_target};
 }

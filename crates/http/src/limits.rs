@@ -99,6 +99,9 @@ pub const BUFFER_BYTES_MAX: usize = 128 * 1024;
 /// Maximum number of ranges of one request. The whole file is the reply to more.
 pub const RANGES_MAX: usize = 512;
 
+/// Maximum size of the body of a request for a macaroon, in bytes.
+pub const MACAROON_REQUEST_BYTES_MAX: usize = 4096;
+
 /// Maximum size of a request body that is read and ignored.
 pub const IGNORED_BODY_BYTES_MAX: usize = 64 * 1024;
 

@@ -5,6 +5,7 @@ use crate::config::{HttpIdentity, HttpPeer, HttpRefusal};
 use crate::connection::HttpPermit;
 use crate::door::HttpFrontEnd;
 use crate::host_shares::SharedPart;
+use crate::macaroons::{self, MacaroonEndpoint};
 use crate::memory::{self, ChargedBody, ConnectionMemory};
 use crate::redirect::{self, ForwardedCgi};
 use crate::reply::{self, RequestRefusal, RequestReply};
@@ -287,16 +288,18 @@ async fn answer(connection: Arc<ServedConnection>, head: Parts, body: &mut Incom
     let origin = cors::allowed(&head.headers, origins);
     let checked = check_head(&head);
     let is_clear = checked.is_ok();
-    let tape = connection.shared().config.tape.as_ref();
-    let refuse = match tape.is_some_and(|tape| tape::is_below(tape, head.uri.path())) {
-        true => tape::refuse,
-        false => refuse,
-    };
+    let config = &connection.shared().config;
+    let is_tape = config.tape.as_ref().is_some_and(|tape| tape::is_below(tape, head.uri.path()));
+    let macaroon = config.macaroons.as_ref().filter(|_| !is_tape).and_then(|_| MacaroonEndpoint::of(&head));
     let replied = match checked {
         Ok(()) => respond(&connection, head, body).await,
         Err(refusal) => Err(refusal),
     };
-    let mut reply = replied.unwrap_or_else(refuse);
+    let mut reply = replied.unwrap_or_else(|refusal| match macaroon {
+        Some(endpoint) => macaroons::refuse(endpoint, refusal),
+        None if is_tape => tape::refuse(refusal),
+        None => refuse(refusal),
+    });
     let shared = connection.shared();
     reply.headers_mut().insert(SERVER, SERVER_NAME);
     for (of, name, value) in &shared.static_headers {
@@ -336,11 +339,22 @@ async fn respond(
     if !connection.memory.admit(memory::bytes_of(&head.method)) {
         return Err(CallFailure::Later(MEMORY_RETRY_SECONDS).into());
     }
+    let macaroon = match &config.macaroons {
+        Some(endpoints) if call.is_none() => macaroons::endpoint(endpoints, &head, connection.is_tls())?,
+        _ => None,
+    };
+    if let (Some(endpoints), Some(MacaroonEndpoint::Metadata)) = (&config.macaroons, macaroon) {
+        return macaroons::metadata(endpoints, &head);
+    }
     if head.method == Method::OPTIONS {
         return Ok(names::options(config.accepts_uploads, config.copies.is_some()));
     }
     let path = head.uri.path().as_bytes();
-    let mut target = crate::target::parse_target(path, head.uri.query().map(str::as_bytes))?;
+    let parsed = crate::target::parse_target(path, head.uri.query().map(str::as_bytes));
+    let mut target = parsed.map_err(|error| match macaroon {
+        Some(_) => RequestRefusal::new(StatusCode::BAD_REQUEST, error.text),
+        None => error.into(),
+    })?;
     let forwarded = ForwardedCgi::new(&head, &target.cgi, &config.headers_to_cgi);
     let token = token(&head.headers, &target.cgi)?;
     let application = application(&head.headers);
@@ -349,6 +363,9 @@ async fn respond(
     let context = RequestContext { connection: connection.clone(), caller, target, head, forwarded };
     if let Some(call) = call {
         return tape::reply(&context, call, body).await;
+    }
+    if let Some(endpoint) = macaroon {
+        return macaroons::reply(&context, endpoint, body).await;
     }
     let replied = match context.head.method.as_str() {
         "GET" | "HEAD" => get::reply(&context).await,

@@ -6,6 +6,7 @@
 use crate::error::StartError;
 use crate::summary::metrics::{MetricsPlace, MetricsThreads};
 use crate::third_party;
+use crate::tls::ServerTls;
 use auth::address_text;
 use auth::ztn::{ZTN, credentials};
 use auth::{Entity, HostName, LoginPeer, Secret, ServerProtocol, ServerStep};
@@ -13,7 +14,7 @@ use base::Supervisor;
 use config::{Effective, MetricsReaders, PersistMode, TlsOperations};
 use http::{
     Config, HeaderToCgi, HttpCounters, HttpDoor, HttpIdentity, HttpLogin, HttpPeer, HttpRefusal,
-    ListingPolicy, MetricsPage, StaticHeader, StatusPages, TapeRest,
+    ListingPolicy, MacaroonEndpoints, MetricsPage, StaticHeader, StatusPages, TapeRest,
 };
 use net::Door;
 use session::{BearerLogin, HostRules, LoginPolicy, PendingLogins};
@@ -45,6 +46,7 @@ impl HttpService {
         effective: &Effective,
         door: &mut xroot::Config,
         files: &Arc<dyn FileSystem>,
+        tls: Option<&Arc<ServerTls>>,
         supervisor: &Supervisor,
     ) -> Result<Option<Self>, StartError> {
         if !effective.serves_http() {
@@ -56,7 +58,8 @@ impl HttpService {
         let page = metrics_page(&effective.http.pages.metrics, &metrics, supervisor);
         let page = page.map_err(|source| StartError::System { what: "the threads of metrics", source })?;
         let metrics = page.is_some().then_some(metrics);
-        let config = configuration(effective, door, memory, &is_ending, page);
+        let mut config = configuration(effective, door, memory, &is_ending, page);
+        config.macaroons = macaroon_endpoints(effective, tls);
         let started = HttpDoor::start(config, files.clone());
         let door = started.map_err(|source| StartError::System { what: "the threads of HTTP", source })?;
         let encrypted = if effective.network.tls.is_some() { "HTTP and HTTPS are" } else { "HTTP is" };
@@ -132,6 +135,7 @@ fn configuration(
         // An unfinished file must be removed. The connections to origins are shared, so it would stay there.
         accepts_uploads: !*effective.proxy.enabled && effective.logical.persist.mode != PersistMode::Off,
         copies: third_party::http_copies(effective),
+        macaroons: None,
         checksums: effective.protocol.checksums.offered.iter().map(|kind| kind.name().to_owned()).collect(),
         status,
         metrics,
@@ -144,6 +148,39 @@ fn tape_rest(effective: &Effective) -> Option<TapeRest> {
     let prefix = effective.http.pages.tape.clone()?;
     let site = effective.process.site_name.value.clone().unwrap_or_else(crate::adapters::host_name);
     Some(TapeRest { prefix, site })
+}
+
+/// Returns the endpoints for macaroons, if the configuration asks for them. The names of the server are those in
+/// its configuration and in its certificate, by which clients address it.
+fn macaroon_endpoints(effective: &Effective, tls: Option<&Arc<ServerTls>>) -> Option<MacaroonEndpoints> {
+    let (own, tls) = (effective.host.clone(), tls.cloned());
+    let is_own_host = move |host: &str| {
+        let names = tls.as_ref().map(|tls| tls.names()).unwrap_or_default();
+        names.iter().chain([&own]).any(|name| is_host_name(host, name))
+    };
+    effective.issues_macaroons().then(|| MacaroonEndpoints {
+        needs_tls: !effective.http.macaroons_without_tls,
+        is_own_host: Arc::new(is_own_host),
+    })
+}
+
+/// Reports whether the value of a header `Host` is a name, with or without a port. A name of a certificate can
+/// begin with `*.`, which stands for one label.
+fn is_host_name(host: &str, name: &str) -> bool {
+    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let host = match host.rsplit_once(':') {
+        Some((host, port)) if is_port(port) => host,
+        _ => host,
+    };
+    let is_label = |text: &str| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    match name.strip_prefix("*.") {
+        Some(domain) => host
+            .split_once('.')
+            .is_some_and(|(label, rest)| is_label(label) && rest.eq_ignore_ascii_case(domain)),
+        None => host.eq_ignore_ascii_case(name),
+    }
 }
 
 fn metrics_page(
@@ -305,6 +342,38 @@ impl HttpLoginRules {
                 }
                 Ok(ServerStep::Continue(_)) | Err(_) => return Err(busy()),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_compared_with_names() {
+        for (host, name) in [
+            ("h.example.org", "h.example.org"),
+            ("H.example.org:1094", "h.example.org"),
+            ("h.example.org:443", "*.example.org"),
+            ("[2001:db8::1]:1094", "[2001:db8::1]"),
+        ] {
+            assert!(is_host_name(host, name), "{host} {name}");
+        }
+        for (host, name) in [
+            ("", "h.example.org"),
+            ("example.org", "h.example.org"),
+            ("h.example.org.evil", "h.example.org"),
+            ("h.example.org:", "h.example.org"),
+            ("h.example.org:1/x", "h.example.org"),
+            ("u@h.example.org", "h.example.org"),
+            ("a.b.example.org", "*.example.org"),
+            (".example.org", "*.example.org"),
+            ("example.org", "*.example.org"),
+            ("evil/.example.org", "*.example.org"),
+            ("evil:1@h.example.org", "*.example.org"),
+        ] {
+            assert!(!is_host_name(host, name), "{host} {name}");
         }
     }
 }

@@ -189,7 +189,7 @@ impl RunningServer {
         let doorkeeper = Arc::new(Doorkeeper::new(&effective.network));
         let renewals = protect(&mut door, effective, &supervisor, login.as_ref(), tls.as_ref())?;
         connect(&mut door, &doorkeeper, authorization.as_ref(), cluster.as_ref());
-        let http = HttpService::start(effective, &mut door, &files, &supervisor)?;
+        let http = HttpService::start(effective, &mut door, &files, tls.as_ref(), &supervisor)?;
         let certificates = expiry::list_certificates(login.as_ref().map(|login| &login.policy), tls.as_ref());
         let about = ReportedServer::new((address.port(), role), &logical, &proxy, certificates, &http);
         let door = SummaryReporter::open_door((door, files), effective, about, &supervisor);

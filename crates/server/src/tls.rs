@@ -198,6 +198,11 @@ impl ServerTls {
         ServerCertificate::read(&self.files, &self.options).map(Some)
     }
 
+    /// Returns the names of hosts in the certificate in force.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.state_now().certificate.names().to_vec()
+    }
+
     /// Describes the certificate in force.
     pub(crate) fn state(&self) -> String {
         let state = self.state_now();

@@ -81,9 +81,10 @@ pub(super) const SECTION: Section = Section {
             http_copies::handler,
         )
             .default("none")
-            .help("Additional handlers. With `libXrdHttpTPC.so`, clients can order third-party copies (COPY); see \
-                   `docs/http.md`. Without `+notls` this needs a certificate (`xrd.tls`). Others are not in force yet, such as the issue of macaroons (`scalla auth \
-                   macaroon` makes them).")
+            .help("Additional handlers. With `libXrdHttpTPC.so`, clients can order third-party copies (COPY); with \
+                   `libXrdMacaroons.so`, they can get macaroons (POST), if those count; see `docs/http.md`. Without \
+                   `+notls` this needs a certificate (`xrd.tls`), and macaroons are issued over https only. Others \
+                   are not in force yet.")
             .example("xrdtpc libXrdHttpTPC.so"),
         Directive::new(
             &["http.header2cgi"],
@@ -437,9 +438,38 @@ pub(crate) fn check_http(effective: &Effective, report: &mut ConfigReport) {
         let allowed = "name a certificate by xrd.tls, or add +notls before the library";
         report.add(ProblemKind::Doubtful, http.copies.origin.clone(), what.to_owned(), allowed);
     }
+    check_issued_macaroons(effective, report);
     for guard in &http.missing_guards {
         let what = format!("{} {RESTRICTS} yet", guard.value);
         let allowed = format!("{STOPS_UNPROTECTED}; remove it, or remove xrd.protocol http");
         report.add_about(&guard.value, ProblemKind::Unprotected, guard.origin.clone(), what, allowed);
     }
+}
+
+/// Reports macaroons that nobody can get.
+fn check_issued_macaroons(effective: &Effective, report: &mut ConfigReport) {
+    let (http, authorization) = (&effective.http, &effective.authorization);
+    if !*http.macaroons {
+        return;
+    }
+    let (what, allowed) = if !*authorization.enabled || !authorization.layers.has_macaroons() {
+        (
+            "no macaroons are issued, because they do not count",
+            "add ofs.authorize and ofs.authlib ++ libXrdMacaroons.so, or remove it",
+        )
+    } else if !effective.issues_macaroons() {
+        (
+            "without a certificate no macaroons are issued",
+            "name a certificate by xrd.tls, or add +notls before the library",
+        )
+    } else if !authorization.layers.has_tokens() {
+        (
+            "nobody can get a macaroon over HTTP, because only clients with a token get one",
+            "add ofs.authlib ++ libXrdAccSciTokens.so, or remove it",
+        )
+    } else {
+        return;
+    };
+    let what = format!("http.exthandler: {what}");
+    report.add(ProblemKind::Doubtful, http.macaroons.origin.clone(), what, allowed);
 }

@@ -1,4 +1,4 @@
-//! Directives of third-party copies over HTTP: `http.exthandler`, `tpc.`, `http.cadir` and `http.cafile`.
+//! `http.exthandler`, and the directives of third-party copies over HTTP: `tpc.`, `http.cadir` and `http.cafile`.
 
 use super::arguments::Arguments;
 use super::draft::Draft;
@@ -13,8 +13,11 @@ use std::time::Duration;
 /// The library of third-party copies.
 const COPY_LIBRARY: &str = "libXrdHttpTPC";
 
-/// `http.exthandler name [+notls] library [parameters]`. The handler of copies is built in; others are not
-/// in force. Without `+notls` a handler needs a certificate.
+/// The library that issues macaroons.
+const MACAROON_LIBRARY: &str = "libXrdMacaroons";
+
+/// `http.exthandler name [+notls] library [parameters]`. The handlers of copies and of macaroons are built in;
+/// others are not in force. Without `+notls` a handler needs a certificate.
 pub(super) fn handler(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     arguments.need("name")?;
     let mut token = arguments.need("library")?;
@@ -23,12 +26,19 @@ pub(super) fn handler(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> R
         without_tls |= token.text == "+notls";
         token = arguments.need("library")?;
     }
-    if base_name(&token.text) != COPY_LIBRARY {
-        return apply_not_yet(arguments, draft);
+    let http = &mut draft.effective.http;
+    match base_name(&token.text) {
+        COPY_LIBRARY => {
+            http.copies.set(true, arguments.origin());
+            http.copies_without_tls = without_tls;
+        }
+        MACAROON_LIBRARY => {
+            http.macaroons.set(true, arguments.origin());
+            http.macaroons_without_tls = without_tls;
+        }
+        _ => return apply_not_yet(arguments, draft),
     }
-    draft.effective.http.copies.set(true, arguments.origin());
-    draft.effective.http.copies_without_tls = without_tls;
-    // The parameters of the library are those of `tpc.` directives.
+    // The parameters of the libraries are those of `tpc.` and `macaroons.` directives.
     while arguments.next().is_some() {}
     Ok(())
 }

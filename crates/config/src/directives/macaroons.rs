@@ -21,7 +21,8 @@ pub(super) const SECTION: Section = Section {
     title: "Macaroons: macaroons.",
     about: "They are in force with `ofs.authlib ++ libXrdMacaroons.so`; see \
             [authorization.md](authorization.md#macaroons). All servers of a site have the same secret and \
-            site name. Macaroons are issued by `scalla auth macaroon`; over HTTP they are not issued yet.",
+            site name. Macaroons are issued by `scalla auth macaroon`, and over HTTP with \
+            `http.exthandler xrdmacaroons libXrdMacaroons.so`.",
     directives: &[
         Directive::new(&["macaroons.secretkey"], UsageFrequency::Common, "/file", secret_key)
             .default("none; macaroons need it")

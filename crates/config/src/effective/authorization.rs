@@ -74,6 +74,12 @@ impl AuthorizationLayers {
         })
     }
 
+    /// Reports whether tokens of issuers count.
+    #[must_use]
+    pub fn has_tokens(&self) -> bool {
+        self.credentials.iter().any(|layer| matches!(layer, CredentialLayer::Tokens(_)))
+    }
+
     /// Reports whether macaroons count.
     #[must_use]
     pub fn has_macaroons(&self) -> bool {

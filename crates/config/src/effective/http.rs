@@ -127,6 +127,10 @@ pub struct HttpConfig {
     pub copies: Setting<bool>,
     /// `+notls` of that directive: also without a certificate.
     pub copies_without_tls: bool,
+    /// `http.exthandler … libXrdMacaroons.so`: clients can get macaroons.
+    pub macaroons: Setting<bool>,
+    /// `+notls` of that directive: also over connections that are not encrypted.
+    pub macaroons_without_tls: bool,
     /// `tpc.allow` and `tpc.deny`.
     pub copy_networks: Setting<HttpCopyNetworks>,
     /// `tpc.timeout`.
@@ -155,6 +159,8 @@ impl Default for HttpConfig {
             pages: Setting::default(),
             copies: off(),
             copies_without_tls: false,
+            macaroons: off(),
+            macaroons_without_tls: false,
             copy_networks: Setting::new(HttpCopyNetworks::default(), Origin::Default),
             copy_times: Setting::new(COPY_TIMES, Origin::Default),
             authority_directory: Setting::new(None, Origin::Default),

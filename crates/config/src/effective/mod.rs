@@ -195,6 +195,15 @@ impl Effective {
         *self.http.copies && (self.http.copies_without_tls || self.network.tls.is_some())
     }
 
+    /// Reports whether clients can get macaroons over HTTP. Their handler needs a certificate, unless it has
+    /// `+notls`, and macaroons that count.
+    #[must_use]
+    pub fn issues_macaroons(&self) -> bool {
+        let authorization = &self.authorization;
+        let count = *authorization.enabled && authorization.layers.has_macaroons();
+        *self.http.macaroons && count && (self.http.macaroons_without_tls || self.network.tls.is_some())
+    }
+
     /// Returns the site name in macaroons.
     #[must_use]
     pub fn macaroon_site(&self) -> Option<&str> {

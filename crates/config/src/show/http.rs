@@ -44,6 +44,12 @@ pub(super) fn show(effective: &Effective, lines: &mut EffectiveLines) {
         let option = if values.copies_without_tls { "+notls " } else { "" };
         lines.restart("http.exthandler", &values.copies, |_| format!("xrdtpc {option}libXrdHttpTPC.so"));
     }
+    if *values.macaroons {
+        let option = if values.macaroons_without_tls { "+notls " } else { "" };
+        lines.restart("http.exthandler", &values.macaroons, |_| {
+            format!("xrdmacaroons {option}libXrdMacaroons.so")
+        });
+    }
     let HttpCopyNetworks { local, private } = *values.copy_networks;
     for (allows, network) in [(local, "local"), (private, "private")] {
         let name = if allows == Some(true) { "tpc.allow" } else { "tpc.deny" };

@@ -1,0 +1,220 @@
+//! Macaroons for clients, in the form of dCache and in that of OAuth.
+//!
+//! | request | reply |
+//! |---|---|
+//! | `POST PATH` with `application/macaroon-request` | a macaroon for the path |
+//! | `POST /.oauth2/token` | a macaroon for the path of its scopes |
+//! | `GET /.well-known/oauth-authorization-server` | the address of the endpoint before |
+//!
+//! The file system decides about the rights in a macaroon, as about all requests. Source:
+//! protocol/http.md, section 11.1, and security facts, section 3.8.
+
+mod request;
+
+use crate::STALL_TIME_MAX;
+use crate::call::CallFailure;
+use crate::config::MacaroonEndpoints;
+use crate::reply::{self, ReplyBody, RequestRefusal, RequestReply};
+use crate::service::RequestContext;
+use auth::macaroons::Activity;
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::header::{
+    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+};
+use hyper::http::request::Parts;
+use hyper::{Method, StatusCode};
+pub use request::{parse_form, parse_json};
+use serde_json::json;
+use vfs::{IssuedMacaroon, MacaroonOrder, Operation, Target, Value};
+
+/// The path of the description of the server for clients of OAuth.
+const METADATA_PATH: &str = "/.well-known/oauth-authorization-server";
+/// The path of the endpoint for tokens.
+const TOKEN_PATH: &str = "/.oauth2/token";
+/// The types of bodies.
+const MACAROON_TYPE: &str = "application/macaroon-request";
+const FORM_TYPE: &str = "application/x-www-form-urlencoded";
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+/// What a request is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum MacaroonEndpoint {
+    /// The description of the server.
+    Metadata,
+    /// Tokens of OAuth.
+    Token,
+    /// A macaroon for the path of the request.
+    Path,
+}
+
+impl MacaroonEndpoint {
+    /// Returns the endpoint of a request; `None` if it is for something else.
+    pub(crate) fn of(head: &Parts) -> Option<Self> {
+        match head.uri.path() {
+            METADATA_PATH => Some(Self::Metadata),
+            TOKEN_PATH => Some(Self::Token),
+            _ => (head.method == Method::POST).then_some(Self::Path),
+        }
+    }
+
+    /// Returns the method.
+    const fn method(self) -> &'static str {
+        match self {
+            Self::Metadata => "GET",
+            Self::Token | Self::Path => "POST",
+        }
+    }
+
+    /// Returns the type of the body.
+    const fn body_type(self) -> Option<&'static str> {
+        match self {
+            Self::Metadata => None,
+            Self::Token => Some(FORM_TYPE),
+            Self::Path => Some(MACAROON_TYPE),
+        }
+    }
+}
+
+/// Returns the endpoint of a request; `None` if it is for something else.
+///
+/// # Errors
+/// The head of the request is wrong, whoever the client is.
+pub(crate) fn endpoint(
+    endpoints: &MacaroonEndpoints,
+    head: &Parts,
+    is_tls: bool,
+) -> Result<Option<MacaroonEndpoint>, RequestRefusal> {
+    let Some(endpoint) = MacaroonEndpoint::of(head) else { return Ok(None) };
+    if head.method.as_str() != endpoint.method() {
+        let what = format!("The method here is {}.", endpoint.method());
+        return Err(RequestRefusal::new(StatusCode::METHOD_NOT_ALLOWED, what));
+    }
+    if let Some(expected) = endpoint.body_type() {
+        request::check_type(&head.headers, expected)?;
+    }
+    if endpoint != MacaroonEndpoint::Metadata && endpoints.needs_tls && !is_tls {
+        // Everybody on the way could use the macaroon.
+        return Err(RequestRefusal::new(StatusCode::FORBIDDEN, "Macaroons are issued over https only."));
+    }
+    Ok(Some(endpoint))
+}
+
+/// Replies with the description of the server.
+pub(crate) fn metadata(endpoints: &MacaroonEndpoints, head: &Parts) -> Result<RequestReply, RequestRefusal> {
+    let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
+    let host = host.filter(|host| (endpoints.is_own_host)(host)).ok_or_else(|| {
+        let what = "The name in Host is not one of this server.";
+        RequestRefusal::new(StatusCode::BAD_REQUEST, what)
+    })?;
+    Ok(json_reply(StatusCode::OK, &json!({ "token_endpoint": format!("https://{host}{TOKEN_PATH}") })))
+}
+
+/// Replies to a request for a macaroon.
+pub(crate) async fn reply(
+    context: &RequestContext,
+    endpoint: MacaroonEndpoint,
+    body: &mut Incoming,
+) -> Result<RequestReply, RequestRefusal> {
+    let body = request::read_body(context.headers(), body, STALL_TIME_MAX).await?;
+    let invalid = |what: String| RequestRefusal::new(StatusCode::BAD_REQUEST, what);
+    if endpoint == MacaroonEndpoint::Token {
+        let (path, order) = parse_form(&body).map_err(invalid)?;
+        // The CGI has the credential of the request.
+        let target = Target { path, cgi: context.target.cgi.clone() };
+        let path = check_path(&target)?;
+        let issued = issue(context, &target, &order).await?;
+        let scopes = names(&issued.activities).map(|name| format!("{name}:{path}"));
+        return Ok(json_reply(
+            StatusCode::OK,
+            &json!({
+                "access_token": token_text(&issued)?,
+                "token_type": "bearer",
+                "expires_in": issued.validity.as_secs(),
+                "scope": scopes.collect::<Vec<_>>().join(" "),
+            }),
+        ));
+    }
+    let order = parse_json(&body).map_err(invalid)?;
+    check_path(&context.target)?;
+    let issued = issue(context, &context.target, &order).await?;
+    let found = json!({ "macaroon": token_text(&issued)?, "expires_in": issued.validity.as_secs() });
+    Ok(json_reply(StatusCode::OK, &found))
+}
+
+async fn issue(
+    context: &RequestContext,
+    target: &Target,
+    order: &MacaroonOrder,
+) -> Result<IssuedMacaroon, RequestRefusal> {
+    match context.run(|| Operation::IssueMacaroon(target.clone(), Box::new(order.clone()))).await? {
+        Value::Macaroon(issued) => Ok(*issued),
+        _ => Err(RequestRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, "there is no macaroon")),
+    }
+}
+
+fn names(activities: &[Activity]) -> impl Iterator<Item = &'static str> {
+    Activity::ALL.into_iter().filter(|(_, one)| activities.contains(one)).map(|(name, _)| name)
+}
+
+fn token_text(issued: &IssuedMacaroon) -> Result<&str, RequestRefusal> {
+    let invalid = |_| RequestRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, "there is no macaroon");
+    std::str::from_utf8(issued.text.expose()).map_err(invalid)
+}
+
+/// Returns the path as text. Other paths cannot be in a caveat, where other programs would read them
+/// differently.
+fn check_path(target: &Target) -> Result<&str, RequestRefusal> {
+    let path = std::str::from_utf8(target.path.as_bytes()).ok();
+    path.filter(|path| !path.chars().any(char::is_control)).ok_or_else(|| {
+        let what = "The path of a macaroon is UTF-8 without control characters.";
+        RequestRefusal::new(StatusCode::BAD_REQUEST, what)
+    })
+}
+
+/// Returns the reply to a request that is refused.
+pub(crate) fn refuse(endpoint: MacaroonEndpoint, refusal: RequestRefusal) -> RequestReply {
+    let (status, what, retry) = match refusal {
+        RequestRefusal::Status(status, what) => (status, what, None),
+        RequestRefusal::Call(CallFailure::Error(error)) => (reply::status_of(&error), error.text, None),
+        RequestRefusal::Call(CallFailure::Later(seconds)) => {
+            let what =
+                format!("The server is not ready for this request; repeat it after {seconds} seconds.");
+            (StatusCode::SERVICE_UNAVAILABLE, what, Some(seconds))
+        }
+        RequestRefusal::Call(CallFailure::Redirect(_)) => {
+            (StatusCode::BAD_GATEWAY, "another server has the answer".to_owned(), None)
+        }
+    };
+    let code = match status {
+        StatusCode::UNAUTHORIZED => "invalid_client",
+        StatusCode::FORBIDDEN => "access_denied",
+        StatusCode::SERVICE_UNAVAILABLE => "temporarily_unavailable",
+        status if status.is_client_error() => "invalid_request",
+        _ => "server_error",
+    };
+    let mut refused = json_reply(status, &json!({ "error": code, "error_description": what }));
+    match status {
+        StatusCode::UNAUTHORIZED => reply::set(&mut refused, WWW_AUTHENTICATE, "Bearer"),
+        StatusCode::METHOD_NOT_ALLOWED => reply::set(&mut refused, ALLOW, endpoint.method()),
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+            reply::set(&mut refused, ACCEPT, endpoint.body_type().unwrap_or_default());
+        }
+        _ => {}
+    }
+    if let Some(seconds) = retry {
+        refused.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    refused
+}
+
+/// Returns a reply with JSON that no cache may keep.
+fn json_reply(status: StatusCode, value: &serde_json::Value) -> RequestReply {
+    let text = format!("{value:#}\n");
+    let mut replied = reply::with_body(status, ReplyBody::Whole(Bytes::from(text)));
+    replied.headers_mut().insert(CONTENT_TYPE, JSON);
+    replied.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    replied
+}
