@@ -9,7 +9,8 @@ use std::sync::{Arc, OnceLock};
 
 use base::{CopyRange, LogicalPath};
 use storage::{
-    Backend, DirectoryStream, Metadata, Now, OpenMode, ParentCreation, Pool, SpaceUsage, StoredFile,
+    Backend, DirectoryStream, ExistingName, Metadata, Now, OpenMode, ParentCreation, Pool, SpaceUsage,
+    StoredFile,
 };
 
 /// Path of the only file.
@@ -88,6 +89,7 @@ impl Backend for OneFile {
         &self,
         _from: &LogicalPath,
         _to: &LogicalPath,
+        _existing: ExistingName,
         _parents: Option<&ParentCreation>,
     ) -> io::Result<()> {
         unsupported()
