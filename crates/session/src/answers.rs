@@ -272,8 +272,8 @@ fn encode(call: &UnansweredCall, answer: Answer, out: &mut dyn ReplyOutputs) {
     match &answer {
         Answer::Value(_) if call.is_deferred => out.count(CountedEvent::LateSuccess),
         Answer::Value(_) => {}
-        Answer::Error(_) => {
-            out.count(CountedEvent::Error);
+        Answer::Error(error) => {
+            out.count(CountedEvent::Error(crate::wire_code(error.kind)));
             if call.is_deferred {
                 out.count(CountedEvent::LateError);
             }

@@ -57,7 +57,7 @@ impl ReadReply {
 
     /// Completes the reply with an error.
     pub(crate) fn fail(&self, error: &Error, out: &mut dyn ReplyOutputs) {
-        out.count(CountedEvent::Error);
+        out.count(CountedEvent::Error(crate::wire_code(error.kind)));
         replies::fail(out.link(self.link), self.streamid, error);
     }
 

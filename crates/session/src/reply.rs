@@ -19,8 +19,8 @@ pub trait ReplyOutputs {
 /// Something of which statistics show the number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CountedEvent {
-    /// A reply with an error.
-    Error,
+    /// A reply with this error.
+    Error(ErrorCode),
     /// A reply with a redirect.
     Redirect,
     /// A reply that asks to wait and to repeat the request.
@@ -67,7 +67,7 @@ impl<'a> Replier<'a> {
 
     /// Replies with an error on another connection and keeps the session.
     pub(crate) fn refuse_on(&mut self, link: PathId, code: ErrorCode, text: &str) -> DriverTask {
-        self.out.count(CountedEvent::Error);
+        self.out.count(CountedEvent::Error(code));
         replies::error(self.out.link(link), self.id, code, text);
         DriverTask::Nothing
     }

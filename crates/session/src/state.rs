@@ -207,7 +207,7 @@ impl Session {
     /// Replies to data on a bound connection that no request announced.
     pub fn refuse_unannounced(&self, streamid: StreamId, link: PathId, out: &mut dyn ReplyOutputs) {
         let text = "Invalid request; only announced data may come on this connection";
-        out.count(CountedEvent::Error);
+        out.count(CountedEvent::Error(ErrorCode::INVALID_REQUEST));
         replies::error(out.link(link), streamid, ErrorCode::INVALID_REQUEST, text);
     }
 
@@ -215,7 +215,7 @@ impl Session {
     pub fn refuse_overdue(&self, input: &[u8], bytes: usize, link: PathId, out: &mut dyn ReplyOutputs) {
         let streamid = StreamId(input.first_chunk().copied().unwrap_or_default());
         let text = format!("Request did not arrive in time; {} of {bytes} bytes came", input.len());
-        out.count(CountedEvent::Error);
+        out.count(CountedEvent::Error(ErrorCode::INVALID_REQUEST));
         replies::error(out.link(link), streamid, ErrorCode::INVALID_REQUEST, &text);
     }
 }

@@ -58,7 +58,7 @@ impl WriteReplies<'_> {
         };
         if !is_verified {
             self.work.mark_incomplete(call.sequence);
-            self.out.count(CountedEvent::Error);
+            self.out.count(CountedEvent::Error(ErrorCode::SIGVER_ERR));
             self.out.count(CountedEvent::Unsigned);
             replies::error(self.out.link(call.link), call.streamid, ErrorCode::SIGVER_ERR, UNVERIFIED);
             return Err(UnverifiedPayload { sequence: call.sequence });
@@ -98,8 +98,8 @@ impl WriteReplies<'_> {
     }
 
     fn written(&mut self, id: StreamId, link: PathId, error: Option<Error>) {
-        if error.is_some() {
-            self.out.count(CountedEvent::Error);
+        if let Some(error) = &error {
+            self.out.count(CountedEvent::Error(crate::wire_code(error.kind)));
         }
         let out = self.out.link(link);
         match error {
@@ -141,7 +141,7 @@ impl WriteReplies<'_> {
         let more = received.bad_pages_more > 0 || received.bad_pages.len() > PGWRITE_BAD_PAGES_MAX;
         if more || handle.errors() > FILE_BAD_PAGES_MAX {
             let text = "Too many checksum errors in request";
-            self.out.count(CountedEvent::Error);
+            self.out.count(CountedEvent::Error(ErrorCode::TOO_MANY_ERRS));
             return replies::error(self.out.link(link), id, ErrorCode::TOO_MANY_ERRS, text);
         }
         let out = self.out.link(link);

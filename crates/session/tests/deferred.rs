@@ -10,6 +10,7 @@ use base::ErrorKind;
 use session::{CallId, CountedEvent, DriverTask, ReceiveResult, Settings};
 use support::*;
 use vfs::{Answer, FileOperation, Operation, Value};
+use wire::xroot::codes::ErrorCode;
 
 fn old() -> Bench {
     Bench::with(Settings::default(), 1)
@@ -48,7 +49,7 @@ fn errors_redirects_and_waits_can_be_deferred() {
         assert_eq!(bench.out.1, [&[LateAnswer], counted].concat());
         reply
     };
-    let refused = later(error(ErrorKind::NotFound, "no"), &[Error, LateError]);
+    let refused = later(error(ErrorKind::NotFound, "no"), &[Error(ErrorCode::NOT_FOUND), LateError]);
     assert_eq!(refused.error(), (3011, "no".to_owned()));
     assert_eq!(later(Answer::Wait { seconds: 3, text: String::new() }, &[Wait]).body, [0, 0, 0, 3]);
     let to = vfs::RedirectAnswer { host: "h".into(), port: 1094, cgi: String::new() };

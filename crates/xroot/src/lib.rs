@@ -43,6 +43,7 @@ mod connections;
 mod costs;
 mod door;
 mod driver;
+mod error_counts;
 mod failures;
 mod front_end;
 mod hub;

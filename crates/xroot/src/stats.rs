@@ -3,6 +3,7 @@
 //! Each loop has its own counters, because shared ones would contend. The totals are summed on
 //! request.
 
+use crate::error_counts::{ErrorCounters, ErrorCounts, count_error};
 use base::DescriptorBudget;
 use session::{CountedEvent, Destination};
 use std::cell::Cell;
@@ -15,12 +16,15 @@ macro_rules! counters {
         #[derive(Default)]
         pub(crate) struct LoopStats {
             $(pub(crate) $name: Counter,)*
+            error_codes: ErrorCounters,
         }
 
         /// Counters of all loops since the start.
         #[derive(Clone, Copy, Default, Debug)]
         pub struct Totals {
             $($(#[$doc])* pub $name: u64,)*
+            /// Replies with errors, by their code.
+            pub error_codes: ErrorCounts,
         }
 
         impl Totals {
@@ -28,6 +32,7 @@ macro_rules! counters {
                 let mut totals = Self::default();
                 for one in loops {
                     $(totals.$name += one.$name.get();)*
+                    totals.error_codes.add(&one.error_codes);
                 }
                 totals
             }
@@ -115,11 +120,29 @@ const COUNTED_EVENTS: usize = 9;
 
 /// Counts a reply. [`LoopStats::add_replies`] adds it to the counters of the loop when it leaves.
 pub(crate) fn count_reply(event: CountedEvent) {
+    if let CountedEvent::Error(code) = event {
+        count_error(code);
+    }
     let mut replies = REPLIES.get();
-    if let Some(count) = replies.get_mut(event as usize) {
+    if let Some(count) = replies.get_mut(place_of(event)) {
         *count += 1;
     }
     REPLIES.set(replies);
+}
+
+/// Returns the place of an event among [`REPLIES`].
+const fn place_of(event: CountedEvent) -> usize {
+    match event {
+        CountedEvent::Error(_) => 0,
+        CountedEvent::Redirect => 1,
+        CountedEvent::Wait => 2,
+        CountedEvent::LateAnswer => 3,
+        CountedEvent::LateSuccess => 4,
+        CountedEvent::LateError => 5,
+        CountedEvent::Signed => 6,
+        CountedEvent::Unsigned => 7,
+        CountedEvent::UnneededSignature => 8,
+    }
 }
 
 /// A counter that one thread increments and any thread reads.
@@ -144,18 +167,23 @@ impl LoopStats {
         if replies == [0; COUNTED_EVENTS] {
             return;
         }
-        for (event, counter) in [
-            (CountedEvent::Error, &self.errors),
-            (CountedEvent::Redirect, &self.redirects),
-            (CountedEvent::Wait, &self.waits),
-            (CountedEvent::LateAnswer, &self.announced_answers),
-            (CountedEvent::LateSuccess, &self.late_successes),
-            (CountedEvent::LateError, &self.late_errors),
-            (CountedEvent::Signed, &self.signed_requests),
-            (CountedEvent::Unsigned, &self.unsigned_requests),
-            (CountedEvent::UnneededSignature, &self.unneeded_signatures),
-        ] {
-            counter.add(replies.get(event as usize).copied().unwrap_or_default().into());
+        // In the order of their places.
+        let counters = [
+            &self.errors,
+            &self.redirects,
+            &self.waits,
+            &self.announced_answers,
+            &self.late_successes,
+            &self.late_errors,
+            &self.signed_requests,
+            &self.unsigned_requests,
+            &self.unneeded_signatures,
+        ];
+        for (counter, count) in counters.into_iter().zip(replies) {
+            counter.add(count.into());
+        }
+        if replies[0] > 0 {
+            self.error_codes.add_errors();
         }
     }
 

@@ -92,7 +92,11 @@ pub(super) fn requests(metrics: &ServerMetrics, text: &mut MetricsText, front: &
 
 pub(super) fn replies(metrics: &ServerMetrics, text: &mut MetricsText, front: &FrontEndFigures) {
     let totals = &front.totals;
-    text.counter("scalla_errors", "Replies of the xroot protocol with an error.", totals.errors);
+    let help = "Replies of the xroot protocol with an error, by its code.";
+    let mut errors = text.family(MetricKind::Counter, "scalla_errors", help);
+    for (code, number) in totals.error_codes.by_name() {
+        errors.sample(&[("code", code)], number);
+    }
     text.counter("scalla_redirects", "Replies of the xroot protocol with a redirect.", totals.redirects);
     text.counter("scalla_waits", "Replies of the xroot protocol that ask to wait.", totals.waits);
     text.counter("scalla_late_answers", "Notices that an answer comes late.", totals.announced_answers);
