@@ -231,7 +231,8 @@ impl TransferQueue {
         Ok(())
     }
 
-    /// Reports whether an owner may add a number of entries.
+    /// Reports whether an owner may add a number of entries one after the other: each of them leaves one
+    /// place less that is free.
     pub fn has_places<S: EntryStore>(
         &self,
         store: &mut S,
@@ -239,7 +240,17 @@ impl TransferQueue {
         more: u64,
     ) -> Result<bool, QueueError<S::Error>> {
         let QueuePlaces { own, all } = store.places(owner)?;
-        Ok(own.saturating_add(more) <= self.limits.places.saturating_sub(all))
+        let free = |added: u64| self.limits.places.saturating_sub(all.saturating_add(added));
+        Ok(more == 0 || own.saturating_add(more) <= free(more - 1))
+    }
+
+    /// Reports whether a transfer would be a new entry.
+    pub(crate) fn needs_place<S: EntryStore>(
+        &self,
+        store: &mut S,
+        key: &EntryKey,
+    ) -> Result<bool, QueueError<S::Error>> {
+        Ok(matches!(store.find(key)?, None | Some(TransferEntry { state: EntryState::Failed { .. }, .. })))
     }
 
     /// Adds a request at the time `now`.

@@ -88,6 +88,45 @@ mod tests {
         failures_kept: 1,
     };
 
+    fn submission(request: &str, path: &str) -> Submission {
+        Submission {
+            key: EntryKey {
+                direction: TransferDirection::In,
+                path: LogicalPath::parse(path.as_bytes()).unwrap(),
+            },
+            priority: Priority::new(0),
+            source: "".into(),
+            client: "test".into(),
+            owner: "test".into(),
+            request: Some(RequestId(request.into())),
+            removes: false,
+        }
+    }
+
+    #[test]
+    fn a_large_request_is_recorded_with_all_of_its_files_or_not_at_all() {
+        let path = std::env::temp_dir().join(format!("residency-large-request-{}", std::process::id()));
+        std::fs::remove_dir_all(&path).ok();
+        let mut agent = QueueAgent::open(&path, QueueLimits { places: 100, ..LIMITS }).unwrap();
+        let mut submit = |request: &str, number: usize| {
+            let files = (0..number).map(|number| submission(request, &format!("/f{number}")));
+            agent.submit(files.collect(), None).unwrap()
+        };
+        let recorded = || crate::list_queue(&path, usize::MAX).unwrap().len();
+        // Each of them leaves one place less to the next one.
+        for number in [100, 80, 51] {
+            assert!(submit("r", number).is_some(), "{number}");
+            assert_eq!(recorded(), 0);
+        }
+        assert_eq!(submit("r", 50), None);
+        assert_eq!(recorded(), 50);
+        // Those that are there need no place.
+        assert_eq!(submit("again", 50), None);
+        assert!(submit("more", 51).is_some());
+        assert_eq!(recorded(), 50);
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+
     #[test]
     fn agents_that_begin_at_once_lose_no_request() {
         let path = std::env::temp_dir().join(format!("residency-queue-agent-{}", std::process::id()));
@@ -96,18 +135,8 @@ mod tests {
             let mut agent = QueueAgent::open(&path, LIMITS).unwrap();
             for file in 0..10 {
                 let name = format!("/{number}/{file}");
-                let submission = Submission {
-                    key: EntryKey {
-                        direction: TransferDirection::In,
-                        path: LogicalPath::parse(name.as_bytes()).unwrap(),
-                    },
-                    priority: Priority::new(0),
-                    source: "".into(),
-                    client: "test".into(),
-                    owner: format!("test{number}").into(),
-                    request: Some(RequestId(name.as_str().into())),
-                    removes: false,
-                };
+                let owner = format!("test{number}").into();
+                let submission = Submission { owner, ..submission(&name, &name) };
                 assert_eq!(agent.submit(vec![submission], None).unwrap(), None);
             }
         };

@@ -475,15 +475,18 @@ fn apply_request(
     (submissions, notice): (&[Submission], Option<&RequestNotice>),
     now: u64,
 ) -> Result<AppliedCommand, StoreError> {
+    let mut new = 0;
     for submission in submissions {
         let key = &submission.key;
         if let Some(failure) = handled(queue.refusal(store, key, now))?.flatten() {
             let text = format!("{}: {failure}; nothing of the request was recorded", key.path.text());
             return Ok(AppliedCommand::Refused(CopyFailure::new(failure.reason, text)));
         }
+        // One that is there twice counts twice.
+        new += u64::from(handled(queue.needs_place(store, key))?.unwrap_or(true));
     }
     let owner = submissions.first().map(|submission| &*submission.owner).unwrap_or_default();
-    if !handled(queue.has_places(store, owner, submissions.len() as u64))?.unwrap_or(true) {
+    if !handled(queue.has_places(store, owner, new))?.unwrap_or(true) {
         return Ok(AppliedCommand::Refused(CopyFailure::new(FailureReason::Site, NO_PLACE)));
     }
     let request = submissions.first().and_then(|submission| submission.request.as_ref());
@@ -491,7 +494,8 @@ fn apply_request(
         store.add_notice(request, notice)?;
     }
     for submission in submissions {
-        handled(queue.submit(store, submission, now))?;
+        // None of them can be refused any more.
+        queue.adopt(store, submission, now)?;
     }
     Ok(AppliedCommand::Done)
 }

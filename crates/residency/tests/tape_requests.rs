@@ -320,10 +320,14 @@ fn a_request_that_finds_no_place_records_nothing() {
     let many = |id: &str, number: usize| -> Vec<_> {
         (0..number).map(|number| file(id, &format!("{id}{number}"), 0, Transfer)).collect()
     };
-    assert!(matches!(site.record("over", "u", many("over", 1001)), TapeOutcome::NoPlace(_)));
-    assert_eq!(site.state("over"), None);
+    for number in [1001, 1000, 501] {
+        assert!(matches!(site.record("over", "u", many("over", number)), TapeOutcome::NoPlace(_)));
+        assert_eq!(site.state("over"), None);
+    }
     assert_eq!(site.record("half", "u", many("half", 500)), TapeOutcome::Done);
     assert!(matches!(site.record("more", "u", many("more", 10)), TapeOutcome::NoPlace(_)));
+    // Files that are on disk need no place.
+    assert_eq!(site.record("here", "u", vec![file("here", "f", 0, OnDisk)]), TapeOutcome::Done);
     assert_eq!(site.record("other", "v", vec![file("other", "x", 0, Transfer)]), TapeOutcome::Done);
     assert_eq!(site.change(TapeChange::Forget(RequestId("half".into()))), TapeOutcome::Done);
     assert_eq!(site.record("more", "u", many("more", 10)), TapeOutcome::Done);
