@@ -245,26 +245,42 @@ pub(crate) fn end_file(
 }
 
 /// Makes room for a request of an owner, by the removal of its completed ones. Reports whether there is
-/// room.
+/// room. If all of them are not enough, none is removed.
 fn make_room(store: &mut SqliteStore, owner: &str, bytes: u64) -> Result<bool, StoreError> {
-    loop {
+    let has_room = |store: &mut SqliteStore, (less_requests, less_bytes): (u64, u64)| {
         let (own_requests, own_bytes) = usage(store, owner)?;
         let (requests, all_bytes) = usage(store, "")?;
-        if own_requests < TAPE_REQUESTS_MAX.saturating_sub(requests)
-            && own_bytes.saturating_add(bytes) <= TAPE_BYTES_MAX.saturating_sub(all_bytes)
-        {
-            return Ok(true);
-        }
+        let own = (own_requests.saturating_sub(less_requests), own_bytes.saturating_sub(less_bytes));
+        let all = (requests.saturating_sub(less_requests), all_bytes.saturating_sub(less_bytes));
+        Ok::<_, StoreError>(
+            own.0 < TAPE_REQUESTS_MAX.saturating_sub(all.0)
+                && own.1.saturating_add(bytes) <= TAPE_BYTES_MAX.saturating_sub(all.1),
+        )
+    };
+    if has_room(store, (0, 0))? {
+        return Ok(true);
+    }
+    let sql = "SELECT count(*), ifnull(sum(bytes), 0) FROM tape_requests
+        WHERE owner = ? AND completed IS NOT NULL";
+    let completed = two_numbers(store, sql, owner)?;
+    if !has_room(store, completed)? {
+        return Ok(false);
+    }
+    loop {
         let sql = "DELETE FROM tape_requests WHERE request IN (SELECT request FROM tape_requests
             WHERE owner = ? AND completed IS NOT NULL ORDER BY completed LIMIT 1)";
-        if store.execute(sql, params![owner])? == 0 {
-            return Ok(false);
+        let is_removed = store.execute(sql, params![owner])? > 0;
+        if !is_removed || has_room(store, (0, 0))? {
+            return Ok(is_removed);
         }
     }
 }
 
 fn usage(store: &mut SqliteStore, owner: &str) -> Result<(u64, u64), StoreError> {
-    let sql = "SELECT requests, bytes FROM tape_usage WHERE owner = ?";
+    two_numbers(store, "SELECT requests, bytes FROM tape_usage WHERE owner = ?", owner)
+}
+
+fn two_numbers(store: &mut SqliteStore, sql: &str, owner: &str) -> Result<(u64, u64), StoreError> {
     let mut statement = store.connection().prepare_cached(sql)?;
     let number = |row: &Row<'_>, column: usize| {
         row.get::<_, i64>(column).map(|number| u64::try_from(number).unwrap_or_default())

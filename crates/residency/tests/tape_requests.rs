@@ -354,6 +354,10 @@ fn completed_requests_make_room_for_new_ones_of_their_owner() {
         site.record("new", "x", vec![file("new", "long name", 0, OnDisk)]),
         TapeOutcome::NoPlace(_)
     ));
+    // A request that is refused costs its owner nothing.
+    let many = ["a", "b", "c"].map(|name| file("many", name, 0, OnDisk)).to_vec();
+    assert!(matches!(site.record("many", "u", many), TapeOutcome::NoPlace(_)));
+    assert_eq!((site.state("many"), site.progress("mine")), (None, vec![Completed]));
     assert_eq!(site.record("new", "u", vec![file("new", "g", 0, OnDisk)]), TapeOutcome::Done);
     assert_eq!((site.state("mine"), site.progress("theirs")), (None, vec![Completed]));
 }
