@@ -133,7 +133,7 @@ def test_files_are_staged_and_their_states_are_kept(tape, stage):
 
 def pin(path):
     try:
-        seconds, flags = struct.unpack(">qB15x", os.getxattr(path, "user.XrdFrm.Pin"))
+        seconds, flags = struct.unpack(">qB15x", os.getxattr(path, "user.scalla.pin"))
         return seconds, flags
     except OSError:
         return None

@@ -127,8 +127,8 @@ pub const TAPE_BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Maximum number of files of such a request.
 pub const TAPE_FILES_MAX: usize = 10_000;
 
-/// Maximum time for which a request keeps its files on disk.
-pub const TAPE_LIFETIME_MAX: Duration = Duration::from_secs(366 * 86_400);
+/// Maximum time for which a request keeps its files on disk: that for which it is kept itself.
+pub const TAPE_LIFETIME_MAX: Duration = Duration::from_secs(7 * 86_400);
 
 /// Number of files of a request that are looked up by one operation.
 pub const TAPE_LOCATED_TOGETHER: usize = 32;

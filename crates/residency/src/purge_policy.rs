@@ -6,6 +6,7 @@ use std::fmt;
 use std::io;
 use storage::{
     COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, FilePin, Metadata, PIN_ATTRIBUTE,
+    REQUEST_PIN_ATTRIBUTE,
 };
 
 /// An amount of free space.
@@ -169,7 +170,8 @@ pub(crate) fn is_out_of_hold(metadata: &Metadata, hold: u64, now: i64) -> bool {
 pub(crate) struct PurgeAttributes {
     copy: Option<Vec<u8>>,
     record: Option<Vec<u8>>,
-    pin: Option<Vec<u8>>,
+    /// Pins of administrators and of tape requests.
+    pins: [Option<Vec<u8>>; 2],
 }
 
 impl PurgeAttributes {
@@ -178,7 +180,7 @@ impl PurgeAttributes {
         Ok(Self {
             copy: of(COPY_TIME_ATTRIBUTE)?,
             record: of(COPY_RECORD_ATTRIBUTE)?,
-            pin: of(PIN_ATTRIBUTE)?,
+            pins: [of(PIN_ATTRIBUTE)?, of(REQUEST_PIN_ATTRIBUTE)?],
         })
     }
 }
@@ -200,8 +202,8 @@ pub(crate) fn kept(
     if attributes.record.as_deref() != Some(CopyRecord::new(path, metadata).encode()) {
         return Some(KeptReason::UnknownCopy);
     }
-    let pin = attributes.pin.as_deref().and_then(FilePin::decode);
-    if let Some(pin) = pin.filter(|pin| pin.keeps(now, last_access(metadata))) {
+    let mut pins = attributes.pins.iter().flatten().filter_map(|pin| FilePin::decode(pin));
+    if let Some(pin) = pins.find(|pin| pin.keeps(now, last_access(metadata))) {
         return Some(KeptReason::Pinned(pin));
     }
     (!is_out_of_hold(metadata, hold, now)).then_some(KeptReason::InHold)
@@ -237,7 +239,15 @@ pub(crate) mod tests {
         let at = |metadata: &Metadata, copy: Option<&[u8]>, pin: Option<&[u8]>| {
             let [copy, pin] = [copy, pin].map(|value| value.map(<[u8]>::to_vec));
             let record = Some(CopyRecord::new(&path, metadata).encode().to_vec());
-            kept((&path, metadata), &PurgeAttributes { copy, record, pin }, 100, 10_000)
+            let decide = |pins| {
+                let attributes = PurgeAttributes { copy: copy.clone(), record: record.clone(), pins };
+                kept((&path, metadata), &attributes, 100, 10_000)
+            };
+            // Each of the two pins keeps it, whatever the other one is.
+            let ended = FilePin::Until(1).encode().to_vec();
+            let reason = decide([pin.clone(), Some(ended.clone())]);
+            assert_eq!(reason, decide([Some(ended), pin]));
+            reason
         };
         let old = file(2000, 1000, 1);
         assert_eq!(at(&old, Some(&copied), None), None);
@@ -246,7 +256,7 @@ pub(crate) mod tests {
         // It was renamed or copied with its attributes, or the record is missing.
         let other = CopyRecord::new(&LogicalPath::parse(b"/g").unwrap(), &old).encode().to_vec();
         for record in [None, Some(other)] {
-            let attributes = PurgeAttributes { copy: Some(copied.to_vec()), record, pin: None };
+            let attributes = PurgeAttributes { copy: Some(copied.to_vec()), record, pins: [None, None] };
             assert_eq!(kept((&path, &old), &attributes, 100, 10_000), Some(KeptReason::UnknownCopy));
         }
         // Changed since, also if the clock was set back, and never copied at all.

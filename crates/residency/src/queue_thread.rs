@@ -15,10 +15,10 @@ use crate::service::{REQUEST_FAILURES_LISTED, REQUEST_FILES_COUNTED, RequestStat
 use crate::sqlite_store::{SqliteStore, StoreError};
 use crate::staging::Staging;
 use crate::store::EntryStore as _;
-use crate::tape_pins;
-use crate::tape_requests::{self, FileKeep, TapeChange, TapeOutcome};
+use crate::tape_pins::TapePins;
+use crate::tape_requests::{self, TapeChange, TapeOutcome};
 use crate::waiting::{Waiter, WaitingClients};
-use base::Clock;
+use base::{Clock, LogicalPath};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -68,10 +68,10 @@ pub(crate) enum AppliedCommand {
     Query(RequestStatus),
     IsWanted(bool),
     Migrate(u64),
-    /// With the seconds for which the file is to stay on disk.
-    Ended(Option<NoticedEnd>, Option<FileKeep>),
+    /// With the file, if requests keep it on disk.
+    Ended(Option<NoticedEnd>, Option<LogicalPath>),
     /// With the files whose time on disk has changed.
-    Tape(TapeOutcome, Vec<FileKeep>),
+    Tape(TapeOutcome, Vec<LogicalPath>),
 }
 
 impl Command {
@@ -132,6 +132,7 @@ pub(crate) struct QueueThread {
     looked: Instant,
     copies: BTreeMap<EntryKey, StopSignal>,
     run: QueueRun,
+    pins: TapePins,
     notifier: Notifier,
     /// Set when the server ends: to be called after the end of all copies.
     ending: Option<Vec<Box<dyn FnOnce() + Send>>>,
@@ -143,7 +144,11 @@ impl QueueThread {
     /// Continues the transfers of an earlier run.
     pub(crate) fn recovered(
         mut store: SqliteStore,
-        (limits, (staging, migration), run): (QueueLimits, (Arc<Staging>, Migration), QueueRun),
+        (limits, (staging, migration), (run, pins)): (
+            QueueLimits,
+            (Arc<Staging>, Migration),
+            (QueueRun, TapePins),
+        ),
         clock: Arc<dyn Clock>,
         (ended, inbox): (Sender<Command>, Receiver<Command>),
         lock: DirectoryLock,
@@ -168,6 +173,7 @@ impl QueueThread {
             looked: Instant::now(),
             copies: BTreeMap::new(),
             run,
+            pins,
             notifier: Notifier::start(),
             ending: None,
             _lock: lock,
@@ -238,9 +244,13 @@ impl QueueThread {
         if self.copies.is_empty() {
             self.ending.iter_mut().flat_map(std::mem::take).for_each(|reply| reply());
         }
+        if self.pins.has_rest() {
+            self.pins.change(Vec::new());
+        }
         let seconds = next.map_or(LOOK_SECONDS_MAX, |time| time.saturating_sub(now));
         let wait = Duration::from_secs(seconds.clamp(1, LOOK_SECONDS_MAX));
-        if self.waiting.is_empty() { wait } else { wait.min(LEFT_INTERVAL) }
+        let wait = if self.waiting.is_empty() { wait } else { wait.min(LEFT_INTERVAL) };
+        if self.pins.has_rest() { wait.min(RETRY) } else { wait }
     }
 
     fn refuse(&mut self, batch: Vec<Command>, error: &StageError) {
@@ -267,7 +277,7 @@ impl QueueThread {
             (Command::Query(_, reply), AppliedCommand::Query(status)) => reply(Ok(status)),
             (Command::Query(_, reply), _) => reply(Ok(RequestStatus::default())),
             (Command::Tape(_, reply), AppliedCommand::Tape(outcome, kept)) => {
-                tape_pins::change(&self.staging.backend, kept);
+                self.pins.change(kept);
                 reply(Ok(outcome));
             }
             (Command::Tape(_, reply), _) => {
@@ -282,7 +292,7 @@ impl QueueThread {
                 self.copies.remove(&key);
                 if let AppliedCommand::Ended(end, kept) = result {
                     end.into_iter().for_each(|end| self.notifier.send(end));
-                    tape_pins::change(&self.staging.backend, kept.into_iter().collect());
+                    self.pins.change(kept.into_iter().collect());
                 }
             }
             (Command::IsWanted(_, reply), result) => {
@@ -456,13 +466,11 @@ pub(crate) fn apply(
         }
         Command::Query(request, _) => return Ok(AppliedCommand::Query(status(store, request)?)),
         Command::Ended(key, outcome) => {
-            let lifetime = tape_requests::lifetime(store, key)?;
+            let keeps = tape_requests::keeps(store, key)?;
             let (finished, end) = end_copy(queue, store, (key, outcome), now)?;
             let is_here = matches!(&finished, Some(QueueAction::Finished(_, Ok(()))));
-            let until = now.saturating_add(lifetime);
-            let kept = FileKeep { path: key.path.clone(), before: 0, until };
             actions.push(finished.into_iter().collect());
-            return Ok(AppliedCommand::Ended(end, (is_here && lifetime > 0).then_some(kept)));
+            return Ok(AppliedCommand::Ended(end, (is_here && keeps).then(|| key.path.clone())));
         }
     }
     Ok(AppliedCommand::Done)

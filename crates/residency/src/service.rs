@@ -19,6 +19,7 @@ use crate::record_import::RecordImport;
 use crate::sqlite_store::{SqliteStore, StoreError, StoreOpenError};
 use crate::staging::Staging;
 use crate::sweep::remove_leftovers;
+use crate::tape_pins::{self, TapePins};
 use crate::tape_requests::{TapeChange, TapeOutcome, TapeRequestStatus, read_tape_request};
 use crate::waiting::Waiter;
 use crate::work_claim::SharedWork;
@@ -143,7 +144,8 @@ impl Residency {
         let staging = Arc::new(staging);
         let purger = Purger::for_releases(&staging, &paths, &directory);
         let copies = Migration { staging: staging.clone(), paths: paths.clone(), purger };
-        let parts = (limits, (staging, copies), run.clone());
+        let pins = TapePins::new(backend.clone(), place.path());
+        let parts = (limits, (staging, copies), (run.clone(), pins));
         let thread = QueueThread::recovered(store, parts, clock, (commands.clone(), inbox), lock)?;
         let work = move || thread.run();
         supervisor.spawn("residency", "the queue of transfers", work).map_err(ResidencyStartError::Thread)?;
@@ -169,9 +171,11 @@ impl Residency {
             source: source.clone(),
             commands: commands.clone(),
         });
+        let (pinned, queue) = (backend.clone(), place.path().to_owned());
         let sweep = move || remove_leftovers(backend.as_ref(), paths.as_ref());
         for (name, work) in [
             ("staging-sweep", Box::new(sweep) as Box<dyn FnOnce() + Send>),
+            ("tape-pins", Box::new(move || tape_pins::renew_all(pinned.as_ref(), &queue))),
             ("staging-reaper", Box::new(move || reaper.run())),
             ("migration-search", Box::new(move || search.into_iter().for_each(MigrationSearch::run))),
         ] {

@@ -5,9 +5,10 @@
 use crate::entry::{EntryKey, RequestId, TransferDirection};
 use crate::queue::{NO_PLACE, QueueAction, QueueError, Submission, TransferQueue};
 use crate::sqlite_rows::{count, seconds};
-use crate::sqlite_store::{DATABASE, SqliteStore, StoreError};
+use crate::sqlite_store::{SqliteStore, StoreError};
+use crate::tape_pins::open_reader;
 use base::LogicalPath;
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params};
+use rusqlite::{OptionalExtension as _, Row, params};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,7 +23,8 @@ pub const TAPE_BYTES_MAX: u64 = 512 << 20;
 /// Bytes that a file of a request counts beside its path.
 pub const TAPE_FILE_BYTES: u64 = 256;
 
-/// Seconds for which a completed request is kept.
+/// Seconds for which a completed request is kept, and maximum number of those for which it keeps a file on
+/// disk.
 pub const TAPE_SECONDS_KEPT: u64 = 7 * 86_400;
 
 /// Bytes of paths after which a page of files ends.
@@ -87,16 +89,6 @@ pub enum TapeOutcome {
     NoPlace(String),
 }
 
-/// The time until which a file is to be kept on disk.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct FileKeep {
-    pub(crate) path: LogicalPath,
-    /// The end of the time for which it was kept before, in seconds since the epoch.
-    pub(crate) before: u64,
-    /// The end of the time for which it is kept now.
-    pub(crate) until: u64,
-}
-
 /// The state of a tape request, with a page of its files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TapeRequestStatus {
@@ -150,23 +142,23 @@ impl TapeFileProgress {
     }
 }
 
-/// Applies a change in a transaction. Returns its result, and the files whose time on disk has changed.
+/// The result of a change, and the files whose time on disk has changed.
+type Applied = (TapeOutcome, Vec<LogicalPath>);
+
+/// Applies a change in a transaction.
 pub(crate) fn apply(
     queue: &mut TransferQueue,
     store: &mut SqliteStore,
     change: &TapeChange,
     now: u64,
     actions: &mut Vec<Vec<QueueAction>>,
-) -> Result<(TapeOutcome, Vec<FileKeep>), QueueError<StoreError>> {
-    let outcome = match change {
-        TapeChange::Record(submission) => return record(queue, store, submission, now),
-        TapeChange::Cancel(id, paths) => cancel(queue, store, (id, paths), actions)?,
-        TapeChange::Forget(id) => forget(queue, store, id, actions)?,
-        TapeChange::Release(id, paths) => {
-            return Ok((TapeOutcome::Done, release(store, (id, paths), now)?));
-        }
-    };
-    Ok((outcome, Vec::new()))
+) -> Result<Applied, QueueError<StoreError>> {
+    match change {
+        TapeChange::Record(submission) => record(queue, store, submission, now),
+        TapeChange::Cancel(id, paths) => Ok((cancel(queue, store, (id, paths), actions)?, Vec::new())),
+        TapeChange::Forget(id) => forget(queue, store, id, actions),
+        TapeChange::Release(id, paths) => Ok((TapeOutcome::Done, release(store, (id, paths))?)),
+    }
 }
 
 /// Records a request with all of its files, or nothing.
@@ -175,21 +167,20 @@ fn record(
     store: &mut SqliteStore,
     submission: &TapeSubmission,
     now: u64,
-) -> Result<(TapeOutcome, Vec<FileKeep>), QueueError<StoreError>> {
+) -> Result<Applied, QueueError<StoreError>> {
     let TapeSubmission { id, owner, files } = submission;
     let transfers = files.iter().filter(|file| file.need == TapeFileNeed::Transfer).count() as u64;
     if !queue.has_places(store, owner, transfers)? {
         return Ok((TapeOutcome::NoPlace(NO_PLACE.to_owned()), Vec::new()));
     }
     let bytes = files.iter().map(|file| file.submission.key.path.as_bytes().len() as u64 + TAPE_FILE_BYTES);
-    if !make_room(store, owner, bytes.clone().sum())? {
+    let mut changed = Vec::new();
+    if !make_room(store, owner, bytes.clone().sum(), &mut changed)? {
         let text = "too many requests of this client are kept; remove some of them, or try again later";
         return Ok((TapeOutcome::NoPlace(text.to_owned()), Vec::new()));
     }
-    let sql = "INSERT INTO tape_requests (request, owner, created, unfinished, bytes) VALUES (?, ?, ?, 0, ?)";
-    let values = params![&*id.0, &**owner, seconds(now), seconds(bytes.sum())];
-    store.execute(sql, values)?;
-    let mut kept = Vec::new();
+    let sql = "INSERT INTO tape_requests (request, owner, created, unfinished, bytes) VALUES (?, ?, unixepoch(), 0, ?)";
+    store.execute(sql, params![&*id.0, &**owner, seconds(bytes.sum())])?;
     for file in files {
         let path = &file.submission.key.path;
         let (text, is_here) = match &file.need {
@@ -204,8 +195,7 @@ fn record(
             end_file(store, (id, path), TapeFileProgress::Failed, Some(text))?;
         } else if is_here {
             end_file(store, (id, path), TapeFileProgress::Completed, None)?;
-            let until = now.saturating_add(file.lifetime);
-            kept.extend((file.lifetime > 0).then(|| FileKeep { path: path.clone(), before: 0, until }));
+            changed.extend((file.lifetime > 0).then(|| path.clone()));
         } else if let Some(failure) = queue.refusal(store, &file.submission.key, now)? {
             end_file(store, (id, path), TapeFileProgress::Failed, Some(&failure.text))?;
         } else {
@@ -214,16 +204,16 @@ fn record(
         }
     }
     // The last file that ended has ended the request, unless more files followed.
-    let sql = "UPDATE tape_requests SET completed = CASE WHEN unfinished = 0 THEN ?2 END WHERE request = ?1";
-    store.execute(sql, params![&*id.0, seconds(now)])?;
-    Ok((TapeOutcome::Done, kept))
+    let sql = "UPDATE tape_requests SET completed = CASE WHEN unfinished = 0 THEN unixepoch() END WHERE request = ?";
+    store.execute(sql, params![&*id.0])?;
+    Ok((TapeOutcome::Done, changed))
 }
 
 /// Adds a file, unless the request has it already.
 fn add_file(store: &mut SqliteStore, id: &RequestId, file: &SubmittedTapeFile) -> Result<bool, StoreError> {
     let sql = "INSERT OR IGNORE INTO tape_files (request, path, state, lifetime) VALUES (?, ?, 0, ?)";
-    let path = file.submission.key.path.as_bytes();
-    let is_new = store.execute(sql, params![&*id.0, path, seconds(file.lifetime)])? > 0;
+    let (path, lifetime) = (file.submission.key.path.as_bytes(), file.lifetime.min(TAPE_SECONDS_KEPT));
+    let is_new = store.execute(sql, params![&*id.0, path, seconds(lifetime)])? > 0;
     if is_new {
         let sql = "UPDATE tape_requests SET unfinished = unfinished + 1 WHERE request = ?";
         store.execute(sql, params![&*id.0])?;
@@ -246,7 +236,14 @@ pub(crate) fn end_file(
 
 /// Makes room for a request of an owner, by the removal of its completed ones. Reports whether there is
 /// room. If all of them are not enough, none is removed.
-fn make_room(store: &mut SqliteStore, owner: &str, bytes: u64) -> Result<bool, StoreError> {
+///
+/// Adds files whose time on disk has changed to `changed`.
+fn make_room(
+    store: &mut SqliteStore,
+    owner: &str,
+    bytes: u64,
+    changed: &mut Vec<LogicalPath>,
+) -> Result<bool, StoreError> {
     let has_room = |store: &mut SqliteStore, (less_requests, less_bytes): (u64, u64)| {
         let (own_requests, own_bytes) = usage(store, owner)?;
         let (requests, all_bytes) = usage(store, "")?;
@@ -267,11 +264,15 @@ fn make_room(store: &mut SqliteStore, owner: &str, bytes: u64) -> Result<bool, S
         return Ok(false);
     }
     loop {
-        let sql = "DELETE FROM tape_requests WHERE request IN (SELECT request FROM tape_requests
-            WHERE owner = ? AND completed IS NOT NULL ORDER BY completed LIMIT 1)";
-        let is_removed = store.execute(sql, params![owner])? > 0;
-        if !is_removed || has_room(store, (0, 0))? {
-            return Ok(is_removed);
+        let sql = "SELECT request FROM tape_requests WHERE owner = ? AND completed IS NOT NULL
+            ORDER BY completed LIMIT 1";
+        let mut statement = store.connection().prepare_cached(sql)?;
+        let oldest: Option<String> = statement.query_row([owner], |row| row.get(0)).optional()?;
+        drop(statement);
+        let Some(oldest) = oldest else { return Ok(false) };
+        changed.append(&mut remove(store, &RequestId(oldest.into()))?);
+        if has_room(store, (0, 0))? {
+            return Ok(true);
         }
     }
 }
@@ -324,9 +325,9 @@ fn forget(
     store: &mut SqliteStore,
     id: &RequestId,
     actions: &mut Vec<Vec<QueueAction>>,
-) -> Result<TapeOutcome, QueueError<StoreError>> {
+) -> Result<Applied, QueueError<StoreError>> {
     if !has_request(store, id)? {
-        return Ok(TapeOutcome::Unknown);
+        return Ok((TapeOutcome::Unknown, Vec::new()));
     }
     loop {
         let (stops, is_more) = queue.cancel(store, id)?;
@@ -335,50 +336,44 @@ fn forget(
             break;
         }
     }
-    store.execute("DELETE FROM tape_requests WHERE request = ?", params![&*id.0])?;
-    Ok(TapeOutcome::Done)
+    Ok((TapeOutcome::Done, remove(store, id)?))
 }
 
-/// Returns the files whose time ends, with that of other requests for them.
+/// Removes a request. Returns the files that it has kept on disk.
+fn remove(store: &mut SqliteStore, id: &RequestId) -> Result<Vec<LogicalPath>, StoreError> {
+    let sql = "SELECT path FROM tape_files WHERE request = ? AND lifetime > 0 AND state = 2";
+    let mut statement = store.connection().prepare_cached(sql)?;
+    let rows = statement.query_map([&*id.0], |row| row.get::<_, Vec<u8>>(0))?;
+    let paths = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+    drop(statement);
+    store.execute("DELETE FROM tape_requests WHERE request = ?", params![&*id.0])?;
+    // Only valid paths are recorded.
+    Ok(paths.iter().filter_map(|path| LogicalPath::parse(path).ok()).collect())
+}
+
+/// Ends the time for which a request keeps files on disk. Returns those that it had kept.
 fn release(
     store: &mut SqliteStore,
     (id, paths): (&RequestId, &[LogicalPath]),
-    now: u64,
-) -> Result<Vec<FileKeep>, StoreError> {
+) -> Result<Vec<LogicalPath>, StoreError> {
     let mut released = Vec::new();
     for path in paths {
-        let sql = "SELECT ifnull(finished, ?3) + lifetime FROM tape_files
-            WHERE request = ?1 AND path = ?2 AND lifetime > 0 AND state < 3";
-        let values = params![&*id.0, path.as_bytes(), seconds(now)];
-        let before = time(store, sql, values)?;
-        let Some(before) = before else { continue };
-        let sql = "UPDATE tape_files SET lifetime = 0 WHERE request = ? AND path = ?";
-        store.execute(sql, params![&*id.0, path.as_bytes()])?;
-        let sql =
-            "SELECT max(finished + lifetime) FROM tape_files WHERE path = ? AND lifetime > 0 AND state = 2";
-        let until = time(store, sql, params![path.as_bytes()])?.unwrap_or_default();
-        released.push(FileKeep { path: path.clone(), before, until });
+        let sql = "UPDATE tape_files SET lifetime = 0 WHERE request = ? AND path = ? AND lifetime > 0";
+        if store.execute(sql, params![&*id.0, path.as_bytes()])? > 0 {
+            released.push(path.clone());
+        }
     }
     Ok(released)
 }
 
-fn time(
-    store: &mut SqliteStore,
-    sql: &str,
-    values: &[&dyn rusqlite::types::ToSql],
-) -> Result<Option<u64>, StoreError> {
-    let found = store.connection().prepare_cached(sql)?.query_row(values, |row| row.get::<_, Option<i64>>(0));
-    Ok(found.optional()?.flatten().and_then(|time| time.try_into().ok()))
-}
-
-/// Returns the longest time for which requests keep a file whose transfer they wait for.
-pub(crate) fn lifetime(store: &mut SqliteStore, key: &EntryKey) -> Result<u64, StoreError> {
+/// Reports whether requests keep a file whose transfer they wait for.
+pub(crate) fn keeps(store: &mut SqliteStore, key: &EntryKey) -> Result<bool, StoreError> {
     if key.direction != TransferDirection::In {
-        return Ok(0);
+        return Ok(false);
     }
-    let sql = "SELECT max(lifetime) FROM requests JOIN tape_files USING (request, path)
-        WHERE direction = 0 AND path = ?";
-    Ok(time(store, sql, params![key.path.as_bytes()])?.unwrap_or_default())
+    let sql = "SELECT 1 FROM requests JOIN tape_files USING (request, path)
+        WHERE direction = 0 AND path = ? AND lifetime > 0";
+    Ok(store.connection().prepare_cached(sql)?.exists([key.path.as_bytes()])?)
 }
 
 /// Removes a completed request whose time is over.
@@ -400,8 +395,7 @@ pub fn read_tape_request(
     after: Option<&LogicalPath>,
     most: usize,
 ) -> Result<Option<TapeRequestStatus>, StoreError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(directory.join(DATABASE), flags)?;
+    let connection = open_reader(directory)?;
     // Both queries see the same state.
     connection.execute_batch("BEGIN")?;
     let sql = "SELECT created, started, completed FROM tape_requests WHERE request = ?";

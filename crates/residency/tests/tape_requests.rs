@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant, SystemTime};
-use storage::{Backend as _, FilePin, PIN_ATTRIBUTE, Posix};
+use storage::{Backend as _, FilePin, PIN_ATTRIBUTE, Posix, REQUEST_PIN_ATTRIBUTE};
 
 /// Maximum time that a test waits for something.
 const WAIT_MAX: Duration = Duration::from_secs(120);
@@ -158,7 +158,7 @@ impl Site {
     }
 
     fn pin(&self, name: &str) -> Option<FilePin> {
-        let value = self.backend.attribute(&path(name), PIN_ATTRIBUTE).unwrap();
+        let value = self.backend.attribute(&path(name), REQUEST_PIN_ATTRIBUTE).unwrap();
         value.as_deref().and_then(FilePin::decode)
     }
 
@@ -306,11 +306,28 @@ fn requests_keep_files_on_disk_until_they_release_them() {
     // A file that is there is kept from the request on.
     assert_eq!(site.record("here", "u", vec![file("here", "f", 60, OnDisk)]), TapeOutcome::Done);
     site.wait_for_pin("f", near(end("here", 60)));
-    // An administrator keeps it for longer.
-    site.backend.set_attribute(&path("f"), PIN_ATTRIBUTE, &FilePin::Forever.encode(), false).unwrap();
+    // The pin of an administrator is another one, whatever its time is.
+    let admin = || site.backend.attribute(&path("f"), PIN_ATTRIBUTE).unwrap();
+    let pinned = FilePin::Until(end("here", 30)).encode();
+    site.backend.set_attribute(&path("f"), PIN_ATTRIBUTE, &pinned, false).unwrap();
+    let year = 366 * 86_400;
+    assert_eq!(site.record("last", "u", vec![file("last", "f", year, OnDisk)]), TapeOutcome::Done);
+    // No request keeps a file for longer than it is known itself.
+    site.wait_for_pin("f", near(end("last", residency::TAPE_SECONDS_KEPT)));
+    // A request that is removed keeps nothing.
+    assert_eq!(site.change(TapeChange::Forget(RequestId("last".into()))), TapeOutcome::Done);
+    site.wait_for_pin("f", near(end("here", 60)));
     assert_eq!(site.change(release("here")), TapeOutcome::Done);
-    assert_eq!(site.record("last", "u", vec![file("last", "f", 60, OnDisk)]), TapeOutcome::Done);
-    assert_eq!(site.pin("f"), Some(FilePin::Forever));
+    site.wait_for_pin("f", |pin| pin.is_none());
+    assert_eq!(admin().as_deref(), Some(&pinned[..]));
+}
+
+#[test]
+fn pins_that_were_not_written_are_written_at_the_next_start() {
+    let site = Site::new();
+    assert_eq!(site.record("r", "u", vec![file("r", "f", 3600, OnDisk)]), TapeOutcome::Done);
+    let next = Site::new_from(&site, &["f"]);
+    next.wait_for_pin("f", |pin| pin.is_some());
 }
 
 #[test]
@@ -376,7 +393,7 @@ fn requests_survive_a_restart() {
     end.recv_timeout(WAIT_MAX).unwrap();
     drop(residency);
     // The thread of the queue ends with the process, so this is a copy of what the next one finds.
-    let next = Site::new_from(&site);
+    let next = Site::new_from(&site, &[]);
     assert!([Submitted, Started].contains(&next.progress("r")[0]));
     assert_eq!(next.progress("r")[1..], [Cancelled, Completed]);
     next.go();
@@ -385,8 +402,8 @@ fn requests_survive_a_restart() {
 }
 
 impl Site {
-    /// Starts a site with a copy of the queue and the tape of another one.
-    fn new_from(earlier: &Self) -> Self {
+    /// Starts a site with a copy of the queue and the tape of another one, and with these files on disk.
+    fn new_from(earlier: &Self, on_disk: &[&str]) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("scalla-tape-restart-{}-{number}", std::process::id());
@@ -405,6 +422,9 @@ impl Site {
                     fs::copy(entry.path(), directory.join(part).join(name)).unwrap();
                 }
             }
+        }
+        for name in on_disk {
+            fs::write(directory.join("disk").join(name), name).unwrap();
         }
         let backend = Arc::new(Posix::new(&storage::posix::Config::new(directory.join("disk"))).unwrap());
         let mut site = Self { directory, backend, residency: None, supervisor: Supervisor::default() };

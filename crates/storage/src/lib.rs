@@ -79,7 +79,7 @@ pub use processes::{is_in_group_of_session, process_environment, process_numbers
 pub use replacement::{is_replacement, replacement_path};
 pub use residency_attributes::{
     CLIENT_ATTRIBUTE_PREFIX, COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, FilePin,
-    PIN_ATTRIBUTE,
+    PIN_ATTRIBUTE, REQUEST_PIN_ATTRIBUTE,
 };
 pub use transfer::{Leftovers, TransferStorage};
 pub use unused_file::{FileRemoval, UnusedFile};

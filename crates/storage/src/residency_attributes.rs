@@ -13,6 +13,9 @@ pub const COPY_TIME_ATTRIBUTE: &str = "user.XrdFrm.Cpy";
 /// The attribute with a [`FilePin`].
 pub const PIN_ATTRIBUTE: &str = "user.XrdFrm.Pin";
 
+/// The attribute with a [`FilePin`] of tape requests, which end it. It keeps a file like the other one.
+pub const REQUEST_PIN_ATTRIBUTE: &str = "user.scalla.pin";
+
 /// The prefix of the attributes of clients. Mass storage does not have them.
 pub const CLIENT_ATTRIBUTE_PREFIX: &str = "user.U.";
 
