@@ -37,6 +37,7 @@
 //! | `work_claim` | which process works: [`ServerClaim`], [`DaemonClaim`], [`PurgeTurn`] |
 //! | `tape_requests` | [`TapeSubmission`]: many files under one id, whose states are kept |
 //! | `tape_schema` | its tables |
+//! | `tape_load` | how many tape changes wait for the queue, and how many one transaction has |
 //! | `tape_pins` | the pins of files that tape requests keep on disk |
 //! | `waiting` | [`Waiter`]: clients that wait for files |
 //! | `tree_walk` | a walk over the directories of exports |
@@ -91,6 +92,7 @@ mod sqlite_store;
 mod staging;
 mod store;
 mod sweep;
+mod tape_load;
 mod tape_pins;
 mod tape_requests;
 mod tape_schema;

@@ -15,17 +15,18 @@ use crate::service::{REQUEST_FAILURES_LISTED, REQUEST_FILES_COUNTED, RequestStat
 use crate::sqlite_store::{SqliteStore, StoreError};
 use crate::staging::Staging;
 use crate::store::EntryStore as _;
+use crate::tape_load::{self, TapePermit};
 use crate::tape_pins::TapePins;
 use crate::tape_requests::{self, TapeChange, TapeOutcome};
 use crate::waiting::{Waiter, WaitingClients};
 use base::{Clock, LogicalPath};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 use storage::DirectoryLock;
 
-/// Maximum number of commands in one transaction.
+/// Number of commands, or of their files, after which a transaction gets no other one.
 const BATCH_MAX: usize = 1024;
 
 /// Maximum time between two looks at the queue, in seconds.
@@ -46,7 +47,7 @@ pub(crate) enum Command {
     Retry(Submission, StageReply<()>),
     Cancel(RequestId, StageReply<()>),
     Query(RequestId, StageReply<RequestStatus>),
-    Tape(TapeChange, StageReply<TapeOutcome>),
+    Tape(TapeChange, TapePermit, StageReply<TapeOutcome>),
     /// Adds migrations that find a place and did not fail lately. The answer is the number of migrations
     /// that wait or run, or [`QUEUED_MAX`] if too many have failed.
     Migrate(Vec<Submission>, Sender<u64>),
@@ -75,6 +76,14 @@ pub(crate) enum AppliedCommand {
 }
 
 impl Command {
+    /// Returns the number of files, 1 at least.
+    fn files(&self) -> usize {
+        match self {
+            Self::Submit(submissions, ..) | Self::Migrate(submissions, _) => submissions.len().max(1),
+            _ => 1,
+        }
+    }
+
     pub(crate) fn fail(self, error: &StageError) {
         match self {
             Self::Fetch(_, waiter) => (waiter.reply)(Err(error.clone())),
@@ -82,7 +91,7 @@ impl Command {
                 reply(Err(error.clone()));
             }
             Self::Query(_, reply) => reply(Err(error.clone())),
-            Self::Tape(_, reply) => reply(Err(error.clone())),
+            Self::Tape(_, _, reply) => reply(Err(error.clone())),
             // The question is asked again.
             Self::IsWanted(_, reply) => drop(reply.send(true)),
             // The next search finds the files again.
@@ -125,6 +134,8 @@ pub(crate) struct QueueThread {
     ended: Sender<Command>,
     /// Ends of copies that could not be recorded.
     unsaved: Vec<Command>,
+    /// Tape changes, which let all other commands pass.
+    tapes: VecDeque<Command>,
     waiting: WaitingClients,
     /// Files for which nobody waits any more, until that is recorded.
     abandoned: Vec<EntryKey>,
@@ -168,6 +179,7 @@ impl QueueThread {
             inbox,
             ended,
             unsaved: Vec::new(),
+            tapes: VecDeque::new(),
             waiting: WaitingClients::default(),
             abandoned: Vec::new(),
             looked: Instant::now(),
@@ -184,18 +196,28 @@ impl QueueThread {
         let mut wait = Duration::ZERO;
         loop {
             let mut batch = std::mem::take(&mut self.unsaved);
-            match self.inbox.recv_timeout(wait) {
-                Ok(command) => batch.push(command),
-                Err(RecvTimeoutError::Timeout) => {}
+            let mut next = match self.inbox.recv_timeout(wait) {
+                Ok(command) => Some(command),
+                Err(RecvTimeoutError::Timeout) => None,
                 // Never, because this thread has a sender.
                 Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let mut size = 0;
+            while let Some(command) = next {
+                match command {
+                    Command::Tape(..) => self.tapes.push_back(command),
+                    command => {
+                        size += command.files();
+                        batch.push(command);
+                    }
+                }
+                next = (size < BATCH_MAX).then(|| self.inbox.try_recv().ok()).flatten();
             }
-            while batch.len() < BATCH_MAX
-                && let Ok(command) = self.inbox.try_recv()
-            {
-                batch.push(command);
-            }
+            tape_load::take(&mut self.tapes, &mut batch);
             wait = self.process(batch);
+            if !self.tapes.is_empty() {
+                wait = Duration::ZERO;
+            }
         }
     }
 
@@ -276,11 +298,12 @@ impl QueueThread {
             }
             (Command::Query(_, reply), AppliedCommand::Query(status)) => reply(Ok(status)),
             (Command::Query(_, reply), _) => reply(Ok(RequestStatus::default())),
-            (Command::Tape(_, reply), AppliedCommand::Tape(outcome, kept)) => {
+            (Command::Tape(_, permit, reply), AppliedCommand::Tape(outcome, kept)) => {
+                drop(permit);
                 self.pins.change(kept);
                 reply(Ok(outcome));
             }
-            (Command::Tape(_, reply), _) => {
+            (Command::Tape(_, _, reply), _) => {
                 reply(Err(StageError::Queue("the queue of transfers has lost a request".to_owned())));
             }
             (Command::Migrate(_, reply), result) => {
@@ -458,7 +481,7 @@ pub(crate) fn apply(
             return Ok(AppliedCommand::IsWanted(is_wanted));
         }
         Command::End(_) | Command::Wake => {}
-        Command::Tape(change, _) => {
+        Command::Tape(change, ..) => {
             let applied = handled(tape_requests::apply(queue, store, change, now, actions))?;
             return Ok(
                 applied.map_or(AppliedCommand::Done, |(outcome, kept)| AppliedCommand::Tape(outcome, kept))

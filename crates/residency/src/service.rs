@@ -19,6 +19,7 @@ use crate::record_import::RecordImport;
 use crate::sqlite_store::{SqliteStore, StoreError, StoreOpenError};
 use crate::staging::Staging;
 use crate::sweep::remove_leftovers;
+use crate::tape_load::TapeLoad;
 use crate::tape_pins::{self, TapePins};
 use crate::tape_requests::{TapeChange, TapeOutcome, TapeRequestStatus, read_tape_request};
 use crate::waiting::Waiter;
@@ -98,6 +99,8 @@ pub struct Residency {
     source: Arc<str>,
     catalog: Option<Arc<dyn RemoteCatalog>>,
     directory: PathBuf,
+    /// Tape changes that wait.
+    load: Arc<TapeLoad>,
 }
 
 /// The parts of a queue.
@@ -182,7 +185,8 @@ impl Residency {
             let thread = std::thread::Builder::new().name(name.to_owned());
             thread.spawn(work).map_err(ResidencyStartError::Thread)?;
         }
-        Ok(Self { commands, source, catalog, directory: place.path().to_owned() })
+        let directory = place.path().to_owned();
+        Ok(Self { commands, source, catalog, directory, load: Arc::default() })
     }
 
     /// Ends all copies, which stay in the queue, and starts no other one. `reply` is called when all
@@ -234,9 +238,13 @@ impl Residency {
         self.send(Command::Query(request, reply));
     }
 
-    /// Changes a tape request. `reply` is called when the change is durable.
+    /// Changes a tape request. `reply` is called when the change is durable. It finds no place if too many
+    /// changes wait.
     pub fn change_tape_request(&self, change: TapeChange, reply: StageReply<TapeOutcome>) {
-        self.send(Command::Tape(change, reply));
+        match self.load.admit(&change) {
+            Some(permit) => self.send(Command::Tape(change, permit, reply)),
+            None => reply(Ok(TapeOutcome::NoPlace("too many requests wait; try again later".to_owned()))),
+        }
     }
 
     /// Returns the state of a tape request, see [`read_tape_request`]. Blocks.
