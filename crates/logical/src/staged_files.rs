@@ -164,14 +164,21 @@ pub(crate) fn is_missing(answer: &Answer) -> bool {
 }
 
 pub(crate) fn request_for(caller: &Caller, target: &Target, priority: u8) -> StageRequest {
+    let client = caller.identity.to_string().into();
+    StageRequest { path: target.path.without_slash(), priority, client, owner: request_owner(caller) }
+}
+
+/// The begin of the owner of requests of authenticated clients.
+pub(crate) const USER_OWNER: &str = "user ";
+
+/// Returns the owner of the requests of a client.
+pub(crate) fn request_owner(caller: &Caller) -> Arc<str> {
     let identity = &caller.identity;
     let name = caller.entity().and_then(|entity| entity.name.as_deref());
-    let owner = match name.filter(|_| identity.protocol() != UNAUTHENTICATED) {
-        Some(name) => format!("user {name}"),
-        None => format!("host {}", identity.host()),
-    };
-    let client = identity.to_string().into();
-    StageRequest { path: target.path.without_slash(), priority, client, owner: owner.into() }
+    match name.filter(|_| identity.protocol() != UNAUTHENTICATED) {
+        Some(name) => format!("{USER_OWNER}{name}").into(),
+        None => format!("host {}", identity.host()).into(),
+    }
 }
 
 /// Opens a file. If it is missing, brings it online first.

@@ -6,14 +6,14 @@ use crate::file_system::Logical;
 use crate::job;
 use crate::prepare;
 use crate::presence::PathPresence;
-use crate::staged_files::{StagedServices, request_for};
-use crate::stager::{RecordChange, RecordedFile, RecordedNeed};
+use crate::staged_files::{StagedServices, USER_OWNER, request_owner};
+use crate::stager::{RecordChange, RecordedFile, RecordedNeed, StageRequest};
 use base::{Error, ErrorKind, LogicalPath};
 use std::sync::Arc;
 use storage::{COPY_TIME_ATTRIBUTE, CopyTime, Metadata, Now, Pool};
 use vfs::{
     Answer, Caller, DeferredReply, Locality, LocatedFile, ReplyTo, Started, TapeFile, TapeRequest, TapeWork,
-    Target, Value,
+    Value,
 };
 
 /// Maximum number of threads that read and record requests.
@@ -58,9 +58,13 @@ pub(crate) fn start(
         TapeWork::Locate(_) => services.tape.localities.clone(),
         _ => services.tape.records.clone(),
     };
-    let work = move |reply: DeferredReply| match answer(&inside, &client, request, reply) {
-        None => {}
-        Some((reply, answer)) => reply.send(answer),
+    let work = move |reply: DeferredReply| {
+        if client.is_disconnected() {
+            return reply.send(job::disconnected_answer());
+        }
+        if let Some((reply, answer)) = answer(&inside, &client, request, reply) {
+            reply.send(answer);
+        }
     };
     job::spawn_reply(|job| pool.run(reply.owner(), job), reply, work)
 }
@@ -109,7 +113,11 @@ fn answer(
         }
         TapeWork::Locate(paths) => {
             let located = paths.into_iter().map(|path| {
-                let locality = locate(services, &request, &path).map_err(|error| error.text);
+                // Each file may wait for a disk or a program.
+                let locality = match caller.is_disconnected() {
+                    true => Ok(Locality::Unavailable),
+                    false => locate(services, &request, &path).map_err(|error| error.text),
+                };
                 LocatedFile { path, locality }
             });
             Some((reply, Answer::Value(Value::Localities(located.collect()))))
@@ -147,12 +155,18 @@ fn stage(
     (request, files): (&TapeRequest, Vec<TapeFile>),
     reply: DeferredReply,
 ) {
-    let id = services.inner.issue_random_id(&owner(request, caller));
+    let mark = owner(request, caller);
+    let id = services.inner.issue_random_id(&mark);
+    let (client, queued_for) = (caller.identity.to_string().into(), queue_owner(caller, &mark));
     let recorded = files.into_iter().map(|file| {
         let need = request.check(&file.path).and_then(|()| need(&services.inner, &file.path));
-        let target = Target { path: file.path, cgi: base::Cgi::default() };
         RecordedFile {
-            request: request_for(caller, &target, 0),
+            request: StageRequest {
+                path: file.path.without_slash(),
+                priority: 0,
+                client: Arc::clone(&client),
+                owner: queued_for.clone(),
+            },
             lifetime: file.lifetime,
             need: need.unwrap_or_else(|error| RecordedNeed::Refused(error.text)),
         }
@@ -160,6 +174,18 @@ fn stage(
     let text = id.clone().into_bytes();
     let done = move |result: Result<(), Error>| reply.send(result.map(|()| Value::Text(text)).into());
     services.stager.record(&id, recorded.collect(), Box::new(done));
+}
+
+/// Returns the owner of requests in the queue, with whom others share it: that of other transfers of the client,
+/// but the bearer of a token is not the host or the user of its login.
+fn queue_owner(caller: &Caller, mark: &str) -> Arc<str> {
+    let login = request_owner(caller);
+    let has_bearer = caller.entity().is_some_and(|entity| entity.verified_bearer().is_some());
+    let is_named = login.starts_with(USER_OWNER);
+    if mark == prepare::owner_mark(caller) && (is_named || !has_bearer) {
+        return login;
+    }
+    format!("bearer {mark}").into()
 }
 
 /// Returns the need of a file for a transfer, without access to a disk that could wait.

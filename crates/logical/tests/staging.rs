@@ -345,6 +345,26 @@ fn a_tape_request_has_an_error_for_each_file() {
 }
 
 #[test]
+fn bearers_of_tokens_share_no_places_with_others_of_their_host() {
+    let (_server, tape, client) = site(Tape::default());
+    let login = stage(&client, &["/data/f"]);
+    let mut request = TapeRequest::new(
+        base::Cgi::new(b""),
+        TapeWork::Stage(vec![TapeFile { path: path("/data/f"), lifetime: 5 }]),
+    );
+    // As the authorization does for the token of a request.
+    request.owner = Some("0123".to_owned());
+    let Answer::Value(Value::Text(id)) = client.call(Operation::Tape(Box::new(request))).answer() else {
+        panic!("no id");
+    };
+    let id = String::from_utf8(id).unwrap();
+    assert!(id.ends_with(".0123"));
+    let recorded = tape.recorded.lock().unwrap();
+    let owner = |id: &str| recorded[id][0].request.owner.clone();
+    assert_eq!((&*owner(&login), &*owner(&id)), ("host localhost", "bearer 0123"));
+}
+
+#[test]
 fn a_tape_request_belongs_to_its_client() {
     let (_server, tape, client) = site(Tape::default());
     let (first, second) = (stage(&client, &["/data/f"]), stage(&client, &["/data/f"]));

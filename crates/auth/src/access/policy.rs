@@ -359,6 +359,22 @@ impl<'a> AccessRequest<'a> {
         is_allowed
     }
 
+    /// Decides as [`Self::allows`] where a credential decides. Where rules decide, the operation `by_rules`
+    /// must be allowed, with the identity that the credentials give the client.
+    #[must_use]
+    pub fn allows_by_rules_as(
+        &self,
+        (operation, by_rules): (AccessOperation, AccessOperation),
+        path: &LogicalPath,
+        trace: &dyn fmt::Display,
+    ) -> bool {
+        if let (LayerDecision::Rules(client), Some(rules)) = (self.layer(operation, path), &self.policy.rules)
+        {
+            return rules.allows(client, by_rules, path, trace);
+        }
+        self.allows(operation, path, trace)
+    }
+
     /// Returns the text of an audit line about a decision of a layer of credentials.
     fn audit_text(
         &self,

@@ -3,6 +3,7 @@
 use crate::errno::{self, unable};
 use crate::prepare;
 use auth::access::{AccessClient, AccessOperation, AccessPolicy, AccessRequest, RequestToken};
+use auth::macaroons::MacaroonVerdict;
 use auth::tokens::TokenVerdict;
 use base::{Error, ErrorKind, LogicalPath};
 use std::borrow::Cow;
@@ -120,8 +121,12 @@ impl AccessCheck<'_> {
         }
     }
 
-    /// Returns the mark of the client: the bearer of the token of the request, else that of the login.
+    /// Returns the mark of the client: the bearer of the token of the request, else that of the login. The
+    /// bearers of a macaroon are one client.
     pub(super) fn owner_mark(&self) -> String {
+        if let Some(MacaroonVerdict::Valid(macaroon)) = self.token.and_then(|token| token.macaroon.as_ref()) {
+            return prepare::bearer_mark("", macaroon.identifier());
+        }
         match self.token.and_then(|token| token.token.as_ref()) {
             Some(TokenVerdict::Valid(token)) => prepare::bearer_mark(&token.issuer().url, token.subject()),
             _ => prepare::owner_mark(self.caller),
@@ -131,11 +136,11 @@ impl AccessCheck<'_> {
     /// Decides about the staging of a file for a tape request. A token needs the scope for it. Who may
     /// read by rules may stage, as by a prepare request.
     pub(super) fn tape_staging(&self, path: &LogicalPath) -> Result<(), Error> {
-        if self.permits(AccessOperation::Stage, path) {
-            return self.path(AccessOperation::Stage, "stage", path);
+        let operations = (AccessOperation::Stage, AccessOperation::Read);
+        match self.request().allows_by_rules_as(operations, path, &self.caller.identity) {
+            true => Ok(()),
+            false => Err(unable("stage", path, errno::ACCESS)),
         }
-        let by_rules = AccessCheck { token: None, ..*self };
-        by_rules.path(AccessOperation::Read, "stage", path)
     }
 
     /// Decides about a look where a file is.

@@ -334,6 +334,39 @@ fn a_map_rule_below_a_directory_counts_as_a_rule_below() {
 }
 
 #[test]
+fn rules_know_the_bearer_also_where_another_operation_is_asked_for() {
+    let scratch = Scratch::new();
+    let map = scratch.write("map", r#"[{"sub": "carol", "result": "carol"}]"#);
+    let keys = scratch.write("keys", &vector("ztn.json")["keys"]["jwks"].to_string());
+    let text = format!(
+        "[Global]\naudience = https://localhost:23040\n[Issuer one]\nissuer = {ISSUER}\nbase_path = /protected\njwks_file = {}\nname_mapfile = {}\n",
+        keys.display(),
+        map.display()
+    );
+    let source = TokenPolicySource { path: scratch.write("cfg", &text), check: AuthdbCheck::ForServer };
+    let tokens = Arc::new(TokenPolicy::load(source).unwrap());
+    let policy = AccessPolicy::new(
+        vec![CredentialLayer::Tokens(tokens.clone())],
+        Some(rules("u carol /protected/tape rl\nu * /protected/open rl\n")),
+        AuditedDecisions::default(),
+    );
+    let may_stage = |changes: &serde_json::Value, at: &str| {
+        let token = Some(tokens.verify(token(changes).as_bytes(), now()));
+        let token = RequestToken { macaroon: None, token, origin: TokenOrigin::Request };
+        let request = policy.request(AccessClient::Host("h"), Some(&token));
+        request.allows_by_rules_as((AccessOperation::Stage, AccessOperation::Read), &path(at), &"")
+    };
+    let named = json!({"scope": null, "sub": "carol"});
+    assert!(may_stage(&named, "/protected/tape/f"), "rules are for the bearer, not for the host");
+    assert!(!may_stage(&json!({"scope": null}), "/protected/tape/f"));
+    // A scope to read is none to stage, but does not take what rules allow all.
+    let reads = json!({"scope": "storage.read:/"});
+    assert!(!may_stage(&reads, "/protected/tape/f") && may_stage(&reads, "/protected/open/f"));
+    assert!(may_stage(&json!({"scope": "storage.stage:/"}), "/protected/tape/f"));
+    assert!(!may_stage(&json!({"exp": NOW}), "/protected/open/f"), "an invalid token allows nothing");
+}
+
+#[test]
 fn requests_without_an_authorizing_token_depend_on_onmissing() {
     let file = |value: &str| {
         let policy = policy_of(&format!(
