@@ -231,8 +231,7 @@ impl TransferQueue {
         Ok(())
     }
 
-    /// Reports whether an owner may add a number of entries one after the other: each of them leaves one
-    /// place less that is free.
+    /// Reports whether an owner may add a number of entries, each of which leaves one free place less.
     pub fn has_places<S: EntryStore>(
         &self,
         store: &mut S,
