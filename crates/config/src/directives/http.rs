@@ -206,8 +206,8 @@ pub(super) const SECTION: Section = Section {
             .help("`status`: over HTTP, `/healthz` and `/readyz` report without a login whether the server runs, and \
                    whether it is ending. `metrics`: `/metrics` has the figures of the server for Prometheus, for \
                    connections from 127.0.0.0/8 and ::1, for all, or for clients with an address of a network such as \
-                   192.0.2.0/24; without a login. `taperest`: the WLCG Tape REST API, below `/api/v1` or the given path, \
-                   if an export stages files. Files with these names are then not reached by HTTP. A line adds to \
+                   192.0.2.0/24; without a login. `taperest`: the WLCG Tape REST API, below `/api/v1` or the given path; \
+                   it answers 501 if no export stages files. Files with these names are then not reached by HTTP. A line adds to \
                    earlier ones, and its readers of metrics replace theirs; `off` withdraws all.")
             .example("status metrics 192.0.2.0/24 2001:db8::/32"),
     ],
