@@ -16,7 +16,7 @@ from macaroons import SECRET, SITE, before, caveats_of, macaroon, secret_text, w
 from tools import wait_until, xrdcp, xrdfs
 
 SECONDS = 30 * peers.SLOWNESS
-RULES = "u * /public lr /rules/kept/ lr /rules a\n"
+RULES = "u * /public lr\ng /cms /public lr /rules/kept/ lr /rules a\n"
 LAYERS = ("ofs.authorize\nofs.authlib ++ libXrdAccSciTokens.so config={work}/issuers\nofs.authlib ++ libXrdMacaroons.so\n"
           f"all.sitename {SITE}\nmacaroons.secretkey {{work}}/secret\nacc.authdb {{work}}/authdb\nacc.audit deny grant\n"
           "macaroons.trace all\n")
@@ -167,7 +167,7 @@ def test_uploads_by_a_macaroon(ours, issuer, tmp_path):
 
 
 def test_nobody_passes_on_more_than_it_has(ours, issuer):
-    read, none = issuer.token(scope="storage.read:/sub"), issuer.token(scope="openid")
+    read, none = issuer.token(scope="storage.read:/sub"), issuer.token(scope="openid", wlcg_groups=["/cms"])
     activities = lambda path, token, **more: activities_of(granted(ours, path, {"validity": "PT1H", **more}, token=token)["macaroon"])
     assert activities("/data/sub", read) == "READ_METADATA,DOWNLOAD,LIST"
     assert activities("/data/sub", read, caveats=["activity:DOWNLOAD,DELETE,MANAGE"]) == "DOWNLOAD"
@@ -177,6 +177,8 @@ def test_nobody_passes_on_more_than_it_has(ours, issuer):
     whole = "READ_METADATA,UPLOAD,DOWNLOAD,DELETE,MANAGE,UPDATE_METADATA,LIST"
     assert activities("/rules/other", none) == whole
     for path, wanted, token in (("/data", WANTED, read), ("/", WANTED, read), ("/other", WANTED, read), ("/data/sub", WANTED, none),
+                                # What everybody may do at this server is not passed on.
+                                ("/public", WANTED, issuer.token(scope="openid")),
                                 ("/data/sub", {"caveats": ["activity:DELETE"], "validity": "PT1H"}, read)):
         assert refused(ask(ours, path, wanted, token=token), 403)["error"] == "access_denied"
 

@@ -73,9 +73,10 @@ impl Site {
         }
     }
 
-    /// Returns the activities that a bearer of a token with this scope can pass on.
+    /// Returns the activities that a bearer of a token with this scope, of the group `/g`, can pass on.
     fn passed_on(&self, scope: &str, at: &str) -> String {
-        match self.ask(at, &self.issuer.token(scope), &MacaroonOrder::default()) {
+        let token = self.issuer.token_in(&["/g"], "alice", scope, 600);
+        match self.ask(at, &token, &MacaroonOrder::default()) {
             Ok(issued) => Activity::list(&issued.activities),
             Err(kind) => format!("{kind:?}"),
         }
@@ -107,7 +108,7 @@ fn a_bearer_passes_on_what_its_scopes_allow_below_the_path() {
 #[test]
 fn rules_below_the_path_that_take_rights_away_count() {
     let site = Site::new(
-        "u * /data/a a /data/b/x/ lr-r /data/b a /data/c/x/ a /data/c lr /data/d lrwid /data/e r /data/f lrwin\n",
+        "g /g /data/a a /data/b/x/ lr-r /data/b a /data/c/x/ a /data/c lr /data/d lrwid /data/e r /data/f lrwin\n",
     );
     let all = "READ_METADATA,UPLOAD,DOWNLOAD,DELETE,MANAGE,UPDATE_METADATA,LIST";
     for (at, expected) in [
@@ -156,11 +157,28 @@ fn only_a_valid_token_gets_a_macaroon() {
 #[test]
 fn rights_of_everybody_by_onmissing_are_not_passed_on() {
     for on_missing in [OnMissing::PassThrough, OnMissing::Allow, OnMissing::Deny] {
-        let rules = rules("u * /data/sub lr\n");
+        let rules = rules("g /g /data/sub lr\n");
         let site = Site::with(site(Some(DAY), on_missing), TestIssuer::new(), Some(rules));
         // It is about the use of macaroons only.
         assert_eq!(site.passed_on("storage.stage:/", "/data/sub"), "READ_METADATA,DOWNLOAD,LIST");
         assert_eq!(site.passed_on("storage.stage:/", "/data"), NOTHING, "{on_missing:?}");
+    }
+}
+
+#[test]
+fn rights_of_a_place_are_not_passed_on_to_others() {
+    let passed_on = |text: &str| Site::new(text).passed_on("storage.stage:/", "/data/sub");
+    let own = "g /g /data/sub lr\n";
+    let reads = "READ_METADATA,DOWNLOAD,LIST";
+    assert_eq!(passed_on(own), reads);
+    for place in ["h h.o", "h [192.0.2.1]", "h .o", "u *"] {
+        assert_eq!(passed_on(&format!("{place} /data a\n")), NOTHING, "{place}");
+        assert_eq!(passed_on(&format!("{own}{place} /data a\n")), reads, "{place}");
+    }
+    // What is taken away from some host would be passed on to it.
+    for place in ["h h.o", "h other.o", "h .x.o", "h [192.0.2.9]", "u *"] {
+        let left = passed_on(&format!("{own}{place} /data -r\n"));
+        assert!(!left.contains("DOWNLOAD"), "{place}: {left}");
     }
 }
 

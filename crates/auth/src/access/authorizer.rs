@@ -274,11 +274,21 @@ impl Authorizer {
         self.look_up(client).privileges(path)
     }
 
-    /// Returns the privileges that a client has on a path and on everything below.
-    pub fn privileges_throughout(&self, client: AccessClient<'_>, path: &LogicalPath) -> Privileges {
+    /// Returns the privileges that a client can pass on for a path and everything below, to be used from
+    /// anywhere and at other servers: those that the name and the groups of its credential give it, as far as
+    /// it has them here. Rules for hosts and rules for everybody give nothing to pass on.
+    pub fn privileges_to_pass_on(&self, client: AccessClient<'_>, path: &LogicalPath) -> Privileges {
+        let AccessClient::Bearer(_, identity) = client else { return Privileges::NONE };
+        let anywhere = Principal::default().with(identity);
         let ClientLookup { database, principal, records } = self.look_up(client);
-        let Some(records) = records else { return Privileges::NONE };
-        database.privileges_throughout(&records, principal.name, path)
+        let (Some(own), Some(here)) = (database.records_anywhere(&anywhere), records) else {
+            return Privileges::NONE;
+        };
+        let own = database.privileges_throughout(&own, anywhere.name, path);
+        match own.is_empty() {
+            true => Privileges::NONE,
+            false => own.common(database.privileges_throughout(&here, principal.name, path)),
+        }
     }
 
     /// Reports whether a rule grants a client any privilege on any path.

@@ -218,6 +218,13 @@ impl AccessDatabase {
         self.rules.applying(principal, is_member).map(ClientRecords)
     }
 
+    /// Returns the records that apply to a client wherever it is: none that names hosts, and none for
+    /// everybody. Returns `None` if the attributes of the client are inconsistent.
+    #[must_use]
+    pub fn records_anywhere(&self, principal: &Principal<'_>) -> Option<ClientRecords> {
+        self.rules.applying_anywhere(principal).map(ClientRecords)
+    }
+
     /// Returns the privileges of a client on a path. `name` is that of the principal of `client`.
     #[must_use]
     pub fn privileges(&self, client: &ClientRecords, name: Option<&str>, path: &LogicalPath) -> Privileges {

@@ -3,8 +3,12 @@
 //! The layer of macaroons is not asked: a macaroon never serves to get another one, and
 //! `macaroons.onmissing` is about the use of rights. The layers below decide, with the credential of the
 //! request. A macaroon is for a path and everything below, so an activity can be passed on only if the
-//! client has all of its operations on all of these paths. Rights that only an `onmissing` gives are
-//! those of everybody at this server, and are not passed on to the other servers of the site.
+//! client has all of its operations on all of these paths.
+//!
+//! A macaroon counts from anywhere and at all servers of the site, over their rules. So only the rights of the
+//! client itself are passed on: of the scopes of its token, and of rules for the name and the groups that
+//! the token gives it. Those that an `onmissing`, a rule for everybody or one for a host gives are those of a
+//! place.
 
 use super::authorizer::AccessClient;
 use super::policy::{AccessRequest, LayerDecision};
@@ -91,7 +95,7 @@ impl AccessRequest<'_> {
             LayerDecision::Rules(client) => {
                 let found = || match self.policy.rules() {
                     // Another name below the path can have fewer rights.
-                    Some(rules) if !self.is_renamed_below(path) => rules.privileges_throughout(client, path),
+                    Some(rules) if !self.is_renamed_below(path) => rules.privileges_to_pass_on(client, path),
                     _ => Privileges::NONE,
                 };
                 operation.is_granted_by(*by_rules.get_or_init(found))

@@ -187,6 +187,8 @@ pub(super) struct AccessRules {
     needs_hosts: bool,
     /// Such records take privileges away, or decide alone.
     denies_by_host: bool,
+    /// Records that name hosts, by address or by name, take privileges away, or decide alone.
+    denies_by_place: bool,
     /// Sorted by text.
     paths: Vec<RulePath>,
 }
@@ -242,6 +244,7 @@ impl AccessRules {
             netgroups: Vec::new(),
             needs_hosts: false,
             denies_by_host: false,
+            denies_by_place: false,
             paths: Vec::new(),
         };
         let mut paths = PathTable::default();
@@ -266,6 +269,7 @@ impl AccessRules {
         let denies = rule.kind == RecordKind::Exclusive || takes_away(&rule.pairs);
         self.needs_hosts |= depends;
         self.denies_by_host |= depends && denies;
+        self.denies_by_place |= denies && (depends || part.is_some() || rule.kind == RecordKind::Host);
     }
 
     pub(super) fn needs_hosts(&self) -> bool {
@@ -398,6 +402,19 @@ impl AccessRules {
         Some(ApplyingRecords { records })
     }
 
+    /// Returns the records that apply to a client by its name, groups, organizations and roles, wherever it
+    /// is: none that names hosts, and none for everybody. There are none at all if the place of a client can
+    /// take privileges away. Returns `None` if the attributes of the client are inconsistent.
+    pub(super) fn applying_anywhere(&self, principal: &Principal<'_>) -> Option<ApplyingRecords> {
+        if self.denies_by_place {
+            return Some(ApplyingRecords::default());
+        }
+        let anywhere = Principal { host: "", address: "", is_host_uncertain: false, ..*principal };
+        let mut applying = self.applying(&anywhere, |_| false)?;
+        applying.records.retain(|number| Some(*number) != self.everybody);
+        Some(applying)
+    }
+
     fn head(&self, number: RecordNumber) -> Option<&RecordHead> {
         self.heads.get(usize::try_from(number).ok()?)
     }
@@ -466,6 +483,13 @@ impl AccessRules {
         matches.into_iter().filter_map(pair).collect()
     }
 
+    /// Returns all rule paths with which a path begins, and few others, from the longest one on.
+    fn chain(&self, path: &[u8]) -> impl Iterator<Item = &RulePath> {
+        let last = self.paths.partition_point(|known| *known.text <= *path).checked_sub(1);
+        let outer = |at: &usize| usize::try_from(self.paths.get(*at)?.outer?).ok();
+        std::iter::successors(last, outer).filter_map(|at| self.paths.get(at))
+    }
+
     /// Returns the first matching pair of each record of a client, in any order.
     fn matches(&self, client: &ApplyingRecords, name: Option<&str>, path: &[u8]) -> Vec<PairMatch> {
         let mut found: Vec<PairMatch> = Vec::with_capacity(client.records.len().min(MATCHES_RESERVED));
@@ -478,10 +502,8 @@ impl AccessRules {
         // A name with a slash would stand for several components.
         let name = name.map(str::as_bytes).filter(|name| !name.is_empty() && !name.contains(&b'/'));
         let named = self.named.and_then(|number| client.records.binary_search(&number).ok());
-        let mut next = self.paths.partition_point(|known| *known.text <= *path).checked_sub(1);
         let mut prefixes = 0;
-        while let Some(known) = next.and_then(|at| self.paths.get(at)) {
-            next = known.outer.and_then(|outer| usize::try_from(outer).ok());
+        for known in self.chain(path) {
             if !path.starts_with(&known.text) {
                 continue;
             }

@@ -73,10 +73,15 @@ impl TestIssuer {
     }
 
     pub fn token_of(&self, subject: &str, scope: &str, seconds: i64) -> String {
+        self.token_in(&[], subject, scope, seconds)
+    }
+
+    /// Returns a token with groups.
+    pub fn token_in(&self, groups: &[&str], subject: &str, scope: &str, seconds: i64) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         let expires = now.saturating_add_signed(seconds);
         let claims = format!(
-            r#"{{"iss":"https://i","sub":"{subject}","aud":"https://here","exp":{expires},"wlcg.ver":"1.0","scope":"{scope}"}}"#
+            r#"{{"iss":"https://i","sub":"{subject}","aud":"https://here","exp":{expires},"wlcg.ver":"1.0","wlcg.groups":{groups:?},"scope":"{scope}"}}"#
         );
         let signed = format!("{}.{}", encode(r#"{"alg":"ES256","kid":"k"}"#), encode(claims));
         let signature = self.key.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();

@@ -3,8 +3,9 @@
 use super::{AccessRules, ApplyingRecords, RulePath};
 use crate::access::privileges::Privileges;
 
-/// Maximum number of rule paths of a client below a directory that are examined.
-const PATHS_EXAMINED_MAX: usize = 4096;
+/// Maximum work for the privileges on everything below a directory: visited rule paths, and pairs there that
+/// are compared with the records of the client. It is that of few milliseconds.
+const WORK_MAX: usize = 1 << 16;
 
 /// A byte that is in no path.
 const NUL: u8 = 0;
@@ -25,8 +26,8 @@ impl AccessRules {
         self.paths_from(&below).any(applies) || self.named_from_above(client, name, &below).next().is_some()
     }
 
-    /// Returns the privileges that a client has on `directory` and on every path below. With more rule
-    /// paths than can be examined, it has none.
+    /// Returns the privileges that a client has on `directory` and on every path below. With more rules
+    /// than can be examined, it has none.
     ///
     /// The longest rule path with which a path begins determines the pairs that match, because all others that
     /// match are prefixes of it. So the rule paths are examined, and for each of them a longer name, for which
@@ -37,22 +38,18 @@ impl AccessRules {
         name: Option<&str>,
         directory: &[u8],
     ) -> Privileges {
-        let below = as_directory(directory);
-        let own = self.paths_from(&below).filter(|known| known.entries.has_any(&client.records));
-        let own = own.map(|known| known.text.to_vec());
-        let named_name = name.filter(|_| self.is_named(client)).map(str::as_bytes);
-        let inside = self.paths_from(&below).flat_map(|known| named_paths(known, named_name));
-        let paths = own.chain(inside).chain(self.named_from_above(client, name, &below));
-        let mut common = self.privileges(client, name, directory);
-        for (number, mut path) in paths.enumerate() {
-            if common.is_empty() || number == PATHS_EXAMINED_MAX {
-                return Privileges::NONE;
-            }
-            common = common.common(self.privileges(client, name, &path));
-            path.push(NUL);
-            common = common.common(self.privileges(client, name, &path));
+        let mut examined = ExaminedPaths {
+            rules: self,
+            client,
+            name,
+            common: self.privileges(client, name, directory),
+            work: WORK_MAX,
+        };
+        // Who has nothing at the directory itself must not make this server examine what is below.
+        match examined.common.is_empty() {
+            true => Privileges::NONE,
+            false => examined.examine(&as_directory(directory)).unwrap_or(Privileges::NONE),
         }
-        common
     }
 
     /// Reports whether the `u =` record applies to a client.
@@ -75,11 +72,61 @@ impl AccessRules {
         below: &'a [u8],
     ) -> impl Iterator<Item = Vec<u8>> + use<'a> {
         let name = name.filter(|_| self.is_named(client)).map(str::as_bytes);
-        let last = self.paths.partition_point(|known| *known.text <= *below).checked_sub(1);
-        let outer = |at: &usize| usize::try_from(self.paths.get(*at)?.outer?).ok();
-        let above = std::iter::successors(last, outer).filter_map(|at| self.paths.get(at));
+        let above = self.chain(below);
         let above = above.filter(move |known| !known.text.starts_with(below));
         above.flat_map(move |known| named_paths(known, name)).filter(move |path| path.starts_with(below))
+    }
+}
+
+/// The examination of the rule paths below a directory.
+struct ExaminedPaths<'a> {
+    rules: &'a AccessRules,
+    client: &'a ApplyingRecords,
+    name: Option<&'a str>,
+    /// The privileges on all paths so far.
+    common: Privileges,
+    /// The work that is left.
+    work: usize,
+}
+
+impl ExaminedPaths<'_> {
+    /// Returns the privileges on everything below; `None` if there is too much to examine.
+    fn examine(&mut self, below: &[u8]) -> Option<Privileges> {
+        let (rules, client) = (self.rules, self.client);
+        let name = self.name.filter(|_| rules.is_named(client)).map(str::as_bytes);
+        for known in rules.paths_from(below) {
+            self.visit(known)?;
+            if known.entries.has_any(&client.records) {
+                self.at(known.text.to_vec())?;
+            }
+            for path in named_paths(known, name) {
+                self.at(path)?;
+            }
+        }
+        rules.chain(below).try_for_each(|known| self.visit(known))?;
+        for path in rules.named_from_above(client, self.name, below) {
+            self.at(path)?;
+        }
+        Some(self.common)
+    }
+
+    /// Takes the work for a rule path; `None` if none is left.
+    fn visit(&mut self, known: &RulePath) -> Option<()> {
+        let pairs = known.entries.entries.len().min(self.client.records.len()) + known.named.len();
+        self.work = self.work.checked_sub(1 + pairs)?;
+        Some(())
+    }
+
+    /// Takes away what the client lacks at a path and at a longer name there; `None` if nothing is left, or
+    /// no work.
+    fn at(&mut self, mut path: Vec<u8>) -> Option<()> {
+        let rules = self.rules;
+        for _ in 0..2 {
+            rules.chain(&path).try_for_each(|known| self.visit(known))?;
+            self.common = self.common.common(rules.privileges(self.client, self.name, &path));
+            path.push(NUL);
+        }
+        (!self.common.is_empty()).then_some(())
     }
 }
 
