@@ -41,7 +41,8 @@
 //! verified at once. The token of the first path of a list counts for all of its paths.
 //!
 //! A macaroon is issued here, because it only needs a decision about rights: the file system behind never
-//! sees its request.
+//! sees its request. It is decided on the threads that verify tokens, because rules for many paths may count.
+//! Where accounts of users act, none is issued, and one that a client without an account has is refused.
 //!
 //! The destination of a third-party copy opens the source with a grant of the client that arranged the
 //! copy, so the grant decides, not the identity of the destination.
@@ -54,6 +55,7 @@ mod request_token;
 use crate::errno::{self, unable};
 use crate::{job, prepare, third_party};
 use auth::access::{AccessOperation, AccessPolicy, RequestToken};
+use auth::macaroons::MacaroonVerdict;
 use auth::tokens::KeyWaiterOwner;
 use base::{ClientHost, Error, ErrorKind, LogicalPath};
 use check::{AccessCheck, AllowedOperation};
@@ -68,6 +70,8 @@ use vfs::{
 
 /// Maximum number of threads that verify tokens.
 const VERIFICATION_THREADS_MAX: usize = 4;
+/// The protocol of logins that name nobody.
+const HOST_PROTOCOL: &str = "host";
 
 /// A file system that only allowed operations reach.
 pub struct AuthorizedFiles {
@@ -200,7 +204,11 @@ impl FileSystem for AuthorizedFiles {
         let Some(token) = token.filter(|_| self.files.decides(&operation)) else {
             return self.files.start(caller, operation, None, reply);
         };
-        match policy.recall(token.text.expose(), token.origin, SystemTime::now()) {
+        let recalled = match &operation {
+            Operation::IssueMacaroon(..) => None,
+            _ => policy.recall(token.text.expose(), token.origin, SystemTime::now()),
+        };
+        match recalled {
             Some(token) => self.files.start(caller, operation, Some(token), reply),
             None => self.start_verified(caller, token, operation, reply),
         }
@@ -221,7 +229,7 @@ impl GuardedFiles {
     ) -> Started {
         if let Operation::IssueMacaroon(target, order) = &operation {
             let check = self.check(caller, token.as_ref());
-            let issued = issue::issue(&check, &target.path, order);
+            let issued = issue::issue(&check, &target.path, order, self.names_users);
             return Started::Done(match issued {
                 Ok(issued) => Answer::Value(Value::Macaroon(Box::new(issued))),
                 Err(error) => Answer::Error(error),
@@ -252,6 +260,9 @@ impl GuardedFiles {
     }
 
     /// Returns the caller with the name of its token; `None` if that of its login counts.
+    ///
+    /// # Errors
+    /// No account is named, and that of the server would act.
     fn named(
         &self,
         caller: &Arc<Caller>,
@@ -260,6 +271,14 @@ impl GuardedFiles {
     ) -> Result<Option<Arc<Caller>>, Error> {
         if !self.names_users || token.is_none() || !self.decides(operation) {
             return Ok(None);
+        }
+        if token.is_some_and(|token| matches!(token.macaroon, Some(MacaroonVerdict::Valid(_))))
+            && caller.entity().is_none_or(|entity| &*entity.protocol == HOST_PROTOCOL)
+        {
+            // Its bearer can have got it with the token of a user, who may do less than the server.
+            tracing::debug!("{}: refused, because its macaroon names no account", caller.identity);
+            let text = "Unable to act for the client; its macaroon names no account";
+            return Err(Error::new(ErrorKind::NotAuthorized, text));
         }
         let check = self.check(caller, token);
         let name = request_name::of(&check, operation)?;

@@ -5,9 +5,11 @@
 
 mod support;
 
-use auth::access::{AccessPolicy, AuditedDecisions, CredentialLayer};
+use auth::access::{AccessPolicy, AuditedDecisions, AuthdbCheck, CredentialLayer};
+use auth::macaroons::{Activity, MacaroonPolicy, MacaroonRequest, MacaroonSecret, MacaroonSettings};
+use auth::tokens::OnMissing;
 use auth::unix::UnixServer;
-use auth::{AccountDatabase, LoginPeer, ServerProtocol, ServerStep, UserAccount};
+use auth::{AccountDatabase, LoginPeer, ServerProtocol, ServerStep, SystemRng, UserAccount};
 use base::{ErrorKind, Identity, LogicalPath, LoginNames};
 use logical::{
     AccountLimits, AuthorizationRole, AuthorizedFiles, ClearOutcome, UnfinishedState, UserAccounts,
@@ -15,7 +17,7 @@ use logical::{
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 use support::issuer::{TestIssuer, login_with};
 use support::{Client, Server, caller, creating, path, posc, reading, replacing, target, updating};
 use vfs::{Caller, CheckpointWork, FileOperation, ListDetail, Operation, Value};
@@ -162,6 +164,54 @@ fn the_token_of_a_request_names_the_account() {
     guarded(true).open(&file, reading()).file();
     guarded(true).call(Operation::Stat(target(&file))).stat();
     assert_eq!(guarded(false).open(&file, reading()).error().kind, REFUSED, "bob has no rights there");
+}
+
+/// A macaroon can be the one that a user got at a manager, which has no accounts.
+#[test]
+fn a_macaroon_does_not_act_as_the_server() {
+    let (server, _) = server();
+    server.memory.put("/data/file", b"of the server");
+    let (check, on_missing) = (AuthdbCheck::None, OnMissing::PassThrough);
+    let settings =
+        MacaroonSettings { secret: "/s".into(), check, site: "S".to_owned(), lifetime_max: None, on_missing };
+    let macaroons = Arc::new(MacaroonPolicy::new(settings, MacaroonSecret::new(&[7; 64])));
+    let issuer = TestIssuer { settings: "default_user = alice\n", ..TestIssuer::new() };
+    let layers =
+        vec![CredentialLayer::Macaroons(macaroons.clone()), CredentialLayer::Tokens(issuer.tokens())];
+    let policy = Some(Arc::new(AccessPolicy::new(layers, None, AuditedDecisions::default())));
+    let client = |names_users, of: Arc<Caller>| {
+        let role = (AuthorizationRole::Server, names_users);
+        let exports = vec![path("/data")];
+        Client::new(AuthorizedFiles::before(server.logical.clone(), policy.clone(), role, exports), of)
+    };
+    let request = MacaroonRequest {
+        name: Some("alice".to_owned()),
+        activities: Activity::ALL.into_iter().map(|(_, one)| one).collect(),
+        path: path("/data"),
+        expires: std::time::SystemTime::now() + Duration::from_secs(600),
+    };
+    let text = macaroons.issue(&request, &mut SystemRng).unwrap().text;
+    let text = String::from_utf8(text.expose().to_vec()).unwrap();
+    let file = format!("/data/file?authz={text}");
+    let nobody = || caller("x", 1);
+    client(false, nobody()).open(&file, reading()).file();
+    client(true, user("bob")).open(&file, reading()).file();
+    let refused = client(true, nobody());
+    let why = (REFUSED, "Unable to act for the client; its macaroon names no account".to_owned());
+    assert_eq!(refused.open(&file, reading()).refusal(), why);
+    for operation in [
+        Operation::Stat(target(&file)),
+        Operation::Remove(target(&file)),
+        Operation::List(target(&format!("/data?authz={text}")), ListDetail::default()),
+    ] {
+        assert_eq!(refused.call(operation).refusal(), why);
+    }
+    assert!(server.memory.content("/data/file").is_some());
+    // Here none is issued.
+    let at = format!("/data?authz={}", issuer.token("storage.read:/"));
+    let ask = || Operation::IssueMacaroon(target(&at), Box::default());
+    assert!(matches!(client(false, nobody()).call(ask()).value(), Value::Macaroon(_)));
+    assert_eq!(refused.call(ask()).error().kind, REFUSED);
 }
 
 #[test]

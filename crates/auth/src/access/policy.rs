@@ -161,6 +161,12 @@ impl AccessPolicy {
         self.rules.as_ref()
     }
 
+    /// Reports whether denied operations are logged.
+    #[must_use]
+    pub fn audits_denials(&self) -> bool {
+        self.audit.denials
+    }
+
     /// Returns the results for a credential if they are known without long computation.
     #[must_use]
     pub fn recall(&self, text: &[u8], origin: TokenOrigin, now: SystemTime) -> Option<RequestToken> {

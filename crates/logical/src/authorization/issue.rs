@@ -5,21 +5,27 @@ use auth::SystemRng;
 use auth::access::{MacaroonDenial, PassedOnRights};
 use auth::macaroons::{Activity, MacaroonPolicy, MacaroonRequest, MacaroonRequestError};
 use base::{Error, ErrorKind, LogicalPath};
+use std::fmt;
 use std::time::{Duration, SystemTime};
 use vfs::{IssuedMacaroon, MacaroonOrder};
 
 /// The validity of a macaroon if neither the request nor the configuration limits it.
 const VALIDITY_DEFAULT: Duration = Duration::from_secs(86_400);
 
-/// Issues the macaroon of a request.
+/// Issues the macaroon of a request. With `names_users`, accounts decide about files, and no macaroon is issued.
 pub(super) fn issue(
     check: &AccessCheck<'_>,
     path: &LogicalPath,
     order: &MacaroonOrder,
+    names_users: bool,
 ) -> Result<IssuedMacaroon, Error> {
     let unsupported = || Error::new(ErrorKind::Unsupported, "this server issues no macaroons");
     let site = check.policy.macaroons().ok_or_else(unsupported)?;
     let rights = check.request().passed_on(path).map_err(|denial| refused(check, path, denial))?;
+    if names_users {
+        tracing::debug!("{}: no macaroon is issued, because accounts of users decide", check.caller.identity);
+        return Err(Error::new(ErrorKind::NotAuthorized, ACCOUNTS));
+    }
     let PassedOnRights { name, mut activities, expires } = rights;
     if let Some(wanted) = &order.activities {
         activities.retain(|activity| wanted.contains(activity));
@@ -29,8 +35,7 @@ pub(super) fn issue(
     // The time in a macaroon is in seconds.
     let validity = Duration::from_secs(validity(order.validity, site).min(left).as_secs());
     if activities.is_empty() || validity.is_zero() {
-        let identity = &check.caller.identity;
-        tracing::info!("{identity}: no macaroon is issued for {}: nothing can be passed on", path.shown());
+        log_refusal(check, path, &"nothing can be passed on");
         return Err(Error::new(ErrorKind::NotAuthorized, NOTHING));
     }
     let too_long = || Error::new(ErrorKind::ArgInvalid, MacaroonRequestError::Expiry.to_string());
@@ -56,6 +61,10 @@ pub(super) fn issue(
 const NOTHING: &str = "none of these activities can be passed on: the client must have all of their operations on the \
                        path and on everything below";
 
+/// The text for a server that acts for users.
+const ACCOUNTS: &str =
+    "this server acts for the accounts of users (multi-user), and a macaroon names no account";
+
 /// Returns the validity: that of the request, within the limit of the configuration.
 fn validity(wanted: Option<Duration>, site: &MacaroonPolicy) -> Duration {
     match (wanted, site.lifetime_max()) {
@@ -66,10 +75,19 @@ fn validity(wanted: Option<Duration>, site: &MacaroonPolicy) -> Duration {
 }
 
 fn refused(check: &AccessCheck<'_>, path: &LogicalPath, denial: MacaroonDenial) -> Error {
-    tracing::info!("{}: no macaroon is issued for {}: {denial}", check.caller.identity, path.shown());
+    log_refusal(check, path, &denial);
     let kind = match denial {
         MacaroonDenial::NoCredential => ErrorKind::AuthFailed,
         MacaroonDenial::Macaroon | MacaroonDenial::InvalidToken(_) => ErrorKind::NotAuthorized,
     };
     Error::new(kind, denial.to_string())
+}
+
+/// Logs a refusal as other denials: everybody can cause many, with long paths.
+fn log_refusal(check: &AccessCheck<'_>, path: &LogicalPath, why: &dyn fmt::Display) {
+    let (who, path) = (&check.caller.identity, path.shown());
+    match check.policy.audits_denials() {
+        true => tracing::info!("{who}: no macaroon is issued for {path}: {why}"),
+        false => tracing::debug!("{who}: no macaroon is issued for {path}: {why}"),
+    }
 }
