@@ -210,7 +210,9 @@ def test_tokens_of_oauth(ours, issuer):
     reply = curl(ours, "/.well-known/oauth-authorization-server")
     assert reply.status == 200 and reply.json == {"token_endpoint": f"https://localhost:{ours.port}/.oauth2/token"}
     assert refused(curl(ours, "/.well-known/oauth-authorization-server", "-H", "Host: evil.example.org"), 400)
-    assert curl(ours, "/.well-known/oauth-authorization-server", "-X", "DELETE").headers["allow"] == "GET"
+    assert curl(ours, "/.well-known/oauth-authorization-server", "-X", "DELETE").headers["allow"] == "GET,HEAD"
+    for options in (("-X", "OPTIONS"), ("-I",)):
+        assert curl(ours, "/.well-known/oauth-authorization-server", *options).status == 200
     form = "grant_type=client_credentials&expire_in=600&scope=DOWNLOAD%3A%2Fdata%2Fsub%20LIST%3A%2Fdata%2Fsub"
     found = granted(ours, "/.oauth2/token", form, kind=FORM, token=token)
     assert found["expires_in"] == 600 and found["token_type"] == "bearer" and found["scope"] == "DOWNLOAD:/data/sub LIST:/data/sub"
@@ -325,6 +327,8 @@ def test_macaroons_are_issued_over_https_only(ours, issuer, authority):
         assert ask(server, "/data", WANTED, token=token, scheme="http").status == 501
         assert "without a certificate no macaroons are issued" in server.output()
     with running(peers.Ours, issuer, HTTP + HANDLER.replace("libXrd", "+notls libXrd")) as server:
+        described = curl(server, "/.well-known/oauth-authorization-server", scheme="http").json
+        assert described == {"token_endpoint": f"http://localhost:{server.port}/.oauth2/token"}
         assert "macaroon" in granted(server, "/data", WANTED, token=token, scheme="http")
 
 

@@ -344,7 +344,7 @@ async fn respond(
         _ => None,
     };
     if let (Some(endpoints), Some(MacaroonEndpoint::Metadata)) = (&config.macaroons, macaroon) {
-        return macaroons::metadata(endpoints, &head);
+        return macaroons::metadata(endpoints, &head, config.tls.is_some());
     }
     if head.method == Method::OPTIONS {
         return Ok(names::options(config.accepts_uploads, config.copies.is_some()));

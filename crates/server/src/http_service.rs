@@ -167,7 +167,7 @@ fn macaroon_endpoints(effective: &Effective, tls: Option<&Arc<ServerTls>>) -> Op
 /// Reports whether the value of a header `Host` is a name, with or without a port. A name of a certificate can
 /// begin with `*.`, which stands for one label.
 fn is_host_name(host: &str, name: &str) -> bool {
-    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
     let host = match host.rsplit_once(':') {
         Some((host, port)) if is_port(port) => host,
         _ => host,
@@ -366,6 +366,8 @@ mod tests {
             ("h.example.org.evil", "h.example.org"),
             ("h.example.org:", "h.example.org"),
             ("h.example.org:1/x", "h.example.org"),
+            ("h.example.org:65536", "h.example.org"),
+            ("h.example.org:+1", "h.example.org"),
             ("u@h.example.org", "h.example.org"),
             ("a.b.example.org", "*.example.org"),
             (".example.org", "*.example.org"),

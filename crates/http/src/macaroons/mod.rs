@@ -54,16 +54,18 @@ impl MacaroonEndpoint {
     /// Returns the endpoint of a request; `None` if it is for something else.
     pub(crate) fn of(head: &Parts) -> Option<Self> {
         match head.uri.path() {
+            // What a page of another site may send does not depend on the path.
+            _ if head.method == Method::OPTIONS => None,
             METADATA_PATH => Some(Self::Metadata),
             TOKEN_PATH => Some(Self::Token),
             _ => (head.method == Method::POST).then_some(Self::Path),
         }
     }
 
-    /// Returns the method.
-    const fn method(self) -> &'static str {
+    /// Returns the methods.
+    const fn methods(self) -> &'static str {
         match self {
-            Self::Metadata => "GET",
+            Self::Metadata => "GET,HEAD",
             Self::Token | Self::Path => "POST",
         }
     }
@@ -88,8 +90,8 @@ pub(crate) fn endpoint(
     is_tls: bool,
 ) -> Result<Option<MacaroonEndpoint>, RequestRefusal> {
     let Some(endpoint) = MacaroonEndpoint::of(head) else { return Ok(None) };
-    if head.method.as_str() != endpoint.method() {
-        let what = format!("The method here is {}.", endpoint.method());
+    if !endpoint.methods().split(',').any(|method| method == head.method.as_str()) {
+        let what = format!("The method here is {}.", endpoint.methods());
         return Err(RequestRefusal::new(StatusCode::METHOD_NOT_ALLOWED, what));
     }
     if let Some(expected) = endpoint.body_type() {
@@ -102,14 +104,19 @@ pub(crate) fn endpoint(
     Ok(Some(endpoint))
 }
 
-/// Replies with the description of the server.
-pub(crate) fn metadata(endpoints: &MacaroonEndpoints, head: &Parts) -> Result<RequestReply, RequestRefusal> {
+/// Replies with the description of the server. `has_tls` tells whether it serves HTTPS.
+pub(crate) fn metadata(
+    endpoints: &MacaroonEndpoints,
+    head: &Parts,
+    has_tls: bool,
+) -> Result<RequestReply, RequestRefusal> {
     let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
     let host = host.filter(|host| (endpoints.is_own_host)(host)).ok_or_else(|| {
         let what = "The name in Host is not one of this server.";
         RequestRefusal::new(StatusCode::BAD_REQUEST, what)
     })?;
-    Ok(json_reply(StatusCode::OK, &json!({ "token_endpoint": format!("https://{host}{TOKEN_PATH}") })))
+    let scheme = if has_tls { "https" } else { "http" };
+    Ok(json_reply(StatusCode::OK, &json!({ "token_endpoint": format!("{scheme}://{host}{TOKEN_PATH}") })))
 }
 
 /// Replies to a request for a macaroon.
@@ -198,7 +205,7 @@ pub(crate) fn refuse(endpoint: MacaroonEndpoint, refusal: RequestRefusal) -> Req
     let mut refused = json_reply(status, &json!({ "error": code, "error_description": what }));
     match status {
         StatusCode::UNAUTHORIZED => reply::set(&mut refused, WWW_AUTHENTICATE, "Bearer"),
-        StatusCode::METHOD_NOT_ALLOWED => reply::set(&mut refused, ALLOW, endpoint.method()),
+        StatusCode::METHOD_NOT_ALLOWED => reply::set(&mut refused, ALLOW, endpoint.methods()),
         StatusCode::UNSUPPORTED_MEDIA_TYPE => {
             reply::set(&mut refused, ACCEPT, endpoint.body_type().unwrap_or_default());
         }
@@ -217,4 +224,53 @@ fn json_reply(status: StatusCode, value: &serde_json::Value) -> RequestReply {
     replied.headers_mut().insert(CONTENT_TYPE, JSON);
     replied.headers_mut().insert(CACHE_CONTROL, NO_STORE);
     replied
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::Request;
+    use std::sync::Arc;
+
+    fn head(method: &str, path: &str) -> Parts {
+        let request = Request::builder().method(method).uri(path).header(HOST, "h:1094");
+        request.header(CONTENT_TYPE, FORM_TYPE).body(()).unwrap().into_parts().0
+    }
+
+    fn endpoints() -> MacaroonEndpoints {
+        MacaroonEndpoints { needs_tls: false, is_own_host: Arc::new(|host| host == "h:1094") }
+    }
+
+    #[test]
+    fn methods_of_the_endpoints() {
+        let found = |method: &str, path: &str| match endpoint(&endpoints(), &head(method, path), false) {
+            Ok(endpoint) => Ok(endpoint),
+            Err(RequestRefusal::Status(status, _)) => Err(status),
+            Err(RequestRefusal::Call(_)) => panic!("{method} {path}"),
+        };
+        for method in ["GET", "HEAD"] {
+            assert_eq!(found(method, METADATA_PATH), Ok(Some(MacaroonEndpoint::Metadata)), "{method}");
+            assert_eq!(found(method, TOKEN_PATH), Err(StatusCode::METHOD_NOT_ALLOWED), "{method}");
+            assert_eq!(found(method, "/f"), Ok(None), "{method}");
+        }
+        assert_eq!(found("POST", TOKEN_PATH), Ok(Some(MacaroonEndpoint::Token)));
+        for method in ["POST", "PUT", "DELETE"] {
+            assert_eq!(found(method, METADATA_PATH), Err(StatusCode::METHOD_NOT_ALLOWED), "{method}");
+        }
+        for path in [METADATA_PATH, TOKEN_PATH, "/f", "*"] {
+            assert_eq!(found("OPTIONS", path), Ok(None), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_description_has_the_scheme_of_the_server() {
+        for (has_tls, expected) in [(true, "https"), (false, "http")] {
+            let Ok(reply) = metadata(&endpoints(), &head("GET", METADATA_PATH), has_tls) else {
+                panic!("refused")
+            };
+            let ReplyBody::Whole(body) = reply.into_body() else { panic!("another body") };
+            let found: serde_json::Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(found["token_endpoint"], format!("{expected}://h:1094{TOKEN_PATH}"));
+        }
+    }
 }
