@@ -197,6 +197,7 @@ async fn an_upload_with_a_wrong_checksum_is_removed() {
             head("200 OK", &format!("Content-Length: 5\r\nDigest: adler32=11111111\r\n{VERSION}"))
         }
         "HEAD" => head("404 Not Found", "Content-Length: 0\r\n"),
+        "PROPFIND" => reply("207 Multi-Status", "", &entries(&[("/d/f", FILE)])),
         _ => reply("204 No Content", "", b""),
     })
     .await;
@@ -204,18 +205,18 @@ async fn an_upload_with_a_wrong_checksum_is_removed() {
     assert!(server.requests("DELETE")[0].starts_with("DELETE /d/f HTTP"));
 }
 
-/// The properties of a directory with these files.
-fn listing(names: &[&str]) -> Vec<u8> {
-    let collection = "<D:resourcetype><D:collection/></D:resourcetype>";
-    let entry = |path: &str, kind: &str| {
-        format!(
-            "<D:response><D:href>{path}</D:href><D:propstat><D:prop>{kind}</D:prop>\
-             <D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>"
-        )
-    };
+const COLLECTION: &str = "<D:resourcetype><D:collection/></D:resourcetype>";
+const FILE: &str = "<D:resourcetype/>";
+
+/// A listing of WebDAV with these paths and properties.
+fn entries(of: &[(&str, &str)]) -> Vec<u8> {
     let mut text = "<?xml version=\"1.0\"?><D:multistatus xmlns:D=\"DAV:\">".to_owned();
-    text.push_str(&entry("/d/", collection));
-    names.iter().for_each(|name| text.push_str(&entry(&format!("/d/{name}"), "<D:resourcetype/>")));
+    for (path, properties) in of {
+        text.push_str(&format!(
+            "<D:response><D:href>{path}</D:href><D:propstat><D:prop>{properties}</D:prop>\
+             <D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>"
+        ));
+    }
     text.push_str("</D:multistatus>");
     text.into_bytes()
 }
@@ -225,7 +226,7 @@ async fn directories_with_entries_are_never_removed() {
     let server = FakeHttp::start(|request| match (request.method(), request.target()) {
         ("HEAD", "/d") => head("301 Moved Permanently", "Location: /d/\r\nContent-Length: 0\r\n"),
         ("HEAD", _) => head("200 OK", "Content-Length: 0\r\n"),
-        ("PROPFIND", _) => reply("207 Multi-Status", "", &listing(&["a"])),
+        ("PROPFIND", _) => reply("207 Multi-Status", "", &entries(&[("/d/", COLLECTION), ("/d/a", FILE)])),
         _ => reply("204 No Content", "", b""),
     })
     .await;
@@ -233,6 +234,128 @@ async fn directories_with_entries_are_never_removed() {
     assert_eq!(files.rmdir("/d").await.unwrap_err().code(), Some(ErrorCode::IT_EXISTS));
     assert_eq!(files.rm("/d").await.unwrap_err().code(), Some(ErrorCode::IS_DIRECTORY));
     assert_eq!(server.requests("DELETE").len(), 0);
+}
+
+#[tokio::test]
+async fn what_may_be_a_directory_is_never_removed_as_a_file() {
+    let page = || head("200 OK", &format!("Content-Length: 5\r\n{VERSION}"));
+    let moved = |to: &str| head("301 Moved Permanently", &format!("Location: {to}\r\nContent-Length: 0\r\n"));
+    let collection = || reply("207 Multi-Status", "", &entries(&[("/d/", COLLECTION)]));
+    type Answer = Box<dyn Fn(&Received) -> Vec<Action> + Send + Sync>;
+    let table: [(&str, &str, Answer); 8] = [
+        ("a page of its own", "/d", Box::new(move |_| collection())),
+        ("a slash at its end", "/d/", Box::new(move |_| reply("501 Not Implemented", "", b""))),
+        ("no rights to see it", "/d", Box::new(|_| reply("403 Forbidden", "", b""))),
+        ("an error of the server", "/d", Box::new(|_| reply("500 Internal Server Error", "", b""))),
+        ("no entry", "/d", Box::new(|_| reply("207 Multi-Status", "", &entries(&[])))),
+        ("no type", "/d", Box::new(|_| reply("207 Multi-Status", "", &entries(&[("/d", "")])))),
+        ("no WebDAV, but a page", "/d", Box::new(|_| reply("405 Method Not Allowed", "", b""))),
+        (
+            "another path",
+            "/d",
+            Box::new(move |request| match request.target() {
+                "/d" => moved("/e"),
+                _ => reply("207 Multi-Status", "", &entries(&[("/e", FILE)])),
+            }),
+        ),
+    ];
+    for (why, path, answer) in table {
+        let server = FakeHttp::start(move |request| match request.method() {
+            "HEAD" => page(),
+            "PROPFIND" => answer(request),
+            _ => reply("204 No Content", "", b""),
+        })
+        .await;
+        client().file_system(&server.url("")).rm(path).await.expect_err(why);
+        assert_eq!(server.requests("DELETE").len(), 0, "{why}");
+    }
+}
+
+#[tokio::test]
+async fn changes_stay_with_their_path_when_they_are_redirected() {
+    for (status, to, is_followed) in [
+        ("307 Temporary Redirect", "//d/f?token=x", true),
+        ("308 Permanent Redirect", "/d//f", true),
+        ("307 Temporary Redirect", "/d/f/", false),
+        ("307 Temporary Redirect", "/d/", false),
+        ("301 Moved Permanently", "/d//f", false),
+        ("302 Found", "/d/", false),
+        ("303 See Other", "/d/", false),
+    ] {
+        // The target has the host, so that two slashes at its beginning are none of a host.
+        let server = FakeHttp::start(move |request| match (request.method(), request.target()) {
+            ("PROPFIND", _) => reply("207 Multi-Status", "", &entries(&[("/d/f", FILE)])),
+            ("DELETE", "/d/f") => {
+                let host = request.header("host").unwrap_or_default().to_owned();
+                head(status, &format!("Location: http://{host}{to}\r\nContent-Length: 0\r\n"))
+            }
+            _ => reply("204 No Content", "", b""),
+        })
+        .await;
+        let removed = client().file_system(&server.url("")).rm("/d/f").await;
+        assert_eq!(removed.is_ok(), is_followed, "{status} {to}: {removed:?}");
+        assert_eq!(server.requests("DELETE").len(), if is_followed { 2 } else { 1 }, "{status} {to}");
+        if let Err(error) = removed {
+            assert_eq!(error.is_uncertain(), status.starts_with("303"), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_directory_is_empty_only_if_its_listing_says_so() {
+    for (listing, is_removed) in [
+        (entries(&[("/d/", COLLECTION)]), true),
+        (entries(&[("/d/", COLLECTION), ("/d/a%0Ab", FILE)]), false),
+        (entries(&[("/d/", COLLECTION), ("/elsewhere", FILE)]), false),
+        (entries(&[]), false),
+        (entries(&[("/d/", FILE)]), false),
+    ] {
+        let server = FakeHttp::start(move |request| match (request.method(), request.target()) {
+            ("HEAD", "/d") => head("301 Moved Permanently", "Location: /d/\r\nContent-Length: 0\r\n"),
+            ("HEAD", _) => head("200 OK", "Content-Length: 0\r\n"),
+            ("PROPFIND", _) => reply("207 Multi-Status", "", &listing),
+            _ => reply("204 No Content", "", b""),
+        })
+        .await;
+        let removed = client().file_system(&server.url("")).rmdir("/d").await;
+        assert_eq!((removed.is_ok(), server.requests("DELETE").len() == 1), (is_removed, is_removed));
+    }
+}
+
+#[tokio::test]
+async fn a_removal_is_a_success_only_if_nothing_is_left() {
+    for status in ["404 Not Found", "410 Gone", "202 Accepted"] {
+        let server = FakeHttp::start(move |request| match request.method() {
+            "PROPFIND" => reply("207 Multi-Status", "", &entries(&[("/f", FILE)])),
+            "DELETE" => reply(status, "", b""),
+            _ => file(request, b"hello", VERSION),
+        })
+        .await;
+        let error = client().file_system(&server.url("")).rm("/f").await.unwrap_err();
+        assert!(error.to_string().contains("still there"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn one_of_two_clients_creates_a_directory() {
+    for (parents, is_success) in [(true, true), (false, false)] {
+        let is_asked = AtomicBool::new(false);
+        let server = FakeHttp::start(move |request| match request.method() {
+            "MKCOL" => {
+                is_asked.store(true, Ordering::Relaxed);
+                reply("405 Method Not Allowed", "", b"")
+            }
+            "HEAD" if is_asked.load(Ordering::Relaxed) => head("200 OK", "Content-Length: 0\r\n"),
+            "PROPFIND" => reply("207 Multi-Status", "", &entries(&[("/d/", COLLECTION)])),
+            _ => head("404 Not Found", "Content-Length: 0\r\n"),
+        })
+        .await;
+        let made = client().file_system(&server.url("")).mkdir("/d", 0o755, parents).await;
+        assert_eq!(made.is_ok(), is_success);
+        if let Err(error) = made {
+            assert_eq!(error.code(), Some(ErrorCode::IT_EXISTS));
+        }
+    }
 }
 
 #[tokio::test]
@@ -244,6 +367,7 @@ async fn a_removal_whose_reply_is_lost_is_looked_at() {
                 is_asked.store(is_gone, Ordering::Relaxed);
                 vec![Action::Close]
             }
+            _ if request.target().ends_with('/') => head("404 Not Found", "Content-Length: 0\r\n"),
             _ if is_asked.load(Ordering::Relaxed) => head("404 Not Found", "Content-Length: 0\r\n"),
             _ => file(request, b"hello", VERSION),
         })

@@ -4,6 +4,7 @@ use std::fmt;
 
 use base::{bytes_of, percent_encode};
 
+use super::multistatus::segments;
 use crate::failure::Cause;
 use crate::url::{Scheme, Url};
 
@@ -157,6 +158,12 @@ impl HttpAddress {
     /// Reports whether a redirect from `self` only adds the slash of a directory.
     pub(super) fn is_directory_of(&self, to: &Self) -> bool {
         self.server == to.server && to.path().strip_suffix('/') == Some(self.path())
+    }
+
+    /// Reports whether another address has the same path, apart from its encoding and repeated slashes.
+    pub(super) fn is_same_path(&self, other: &Self) -> bool {
+        let both = segments(self.path()).ok().zip(segments(other.path()).ok());
+        both.is_some_and(|(a, b)| a == b) && self.path().ends_with('/') == other.path().ends_with('/')
     }
 
     /// Returns the address to which a redirect leads.

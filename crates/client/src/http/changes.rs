@@ -3,12 +3,13 @@
 use hyper::{Method, StatusCode};
 use wire::xroot::ErrorCode;
 
-use super::exchange::{HttpExchange, HttpReply, HttpRequest};
-use super::files::HttpFiles;
+use super::address::HttpAddress;
+use super::exchange::{HttpExchange, HttpReply, HttpRequest, reason};
+use super::files::{HttpFiles, directory_path, find, is_dav_unknown, propfind, read_body, request_listing};
+use super::multistatus::{DavEntry, segments};
 use super::refusal::refusal;
 use crate::answers::StatInfo;
 use crate::failure::{Cause, Error};
-use crate::filesystem::ListWith;
 
 impl HttpFiles {
     /// Returns the status of a path; `None` if it does not exist.
@@ -28,15 +29,82 @@ impl HttpFiles {
     /// # Errors
     /// [`Error`], also for a directory, because DELETE removes everything in it.
     pub async fn remove_file(&self, path: &str) -> Result<(), Error> {
-        if self.stat(path).await?.is_dir() {
-            let text = "it is a directory".to_owned();
-            return Err(self.refused("rm", path, ErrorCode::IS_DIRECTORY, text));
-        }
+        self.check_is_file(path).await?;
         self.delete("rm", path).await
     }
 
-    /// Removes an empty directory. It is listed first, because some servers remove everything in a directory.
-    /// An entry that appears after that may be removed, too.
+    /// Checks that a path is certainly a file. A server can serve a directory as if it were one, so its properties in
+    /// WebDAV decide.
+    async fn check_is_file(&self, path: &str) -> Result<(), Error> {
+        let (url, asked) = self.at("rm", path)?;
+        let exchange = HttpExchange::new(self.client(), &url, "rm");
+        let is_directory = |why: &str| self.refused("rm", path, ErrorCode::IS_DIRECTORY, why.to_owned());
+        if path.ends_with('/') {
+            return Err(is_directory("a path with a slash at its end is that of a directory"));
+        }
+        let reply = exchange.send(&propfind("0"), &asked).await?;
+        let HttpReply { address, hops, status, body, .. } = reply;
+        let failed = |cause| exchange.error(cause, &address, &hops);
+        if is_dav_unknown(status) {
+            body.discard().await;
+            return self.check_is_file_by_head(&exchange, path, &asked).await;
+        }
+        if status != StatusCode::MULTI_STATUS {
+            body.discard().await;
+            return Err(failed(refusal(status, &address)));
+        }
+        let base = segments(address.path()).map_err(failed)?;
+        let mut own: Option<DavEntry> = None;
+        let keep = |entry: DavEntry| {
+            if entry.path == base {
+                own.get_or_insert(entry);
+            }
+            Ok(())
+        };
+        read_body(body, keep).await.map_err(failed)?;
+        match own {
+            Some(own) if own.is_collection => Err(is_directory("it is a directory")),
+            _ if !asked.is_same_path(&address) => Err(failed(elsewhere(&address))),
+            Some(own) if own.has_type || own.size.is_some() => Ok(()),
+            _ => {
+                let text = format!("{address} does not tell whether it is a directory");
+                Err(failed(Cause::BadAnswer(text)))
+            }
+        }
+    }
+
+    /// Checks that a path is a file at a server without WebDAV: a directory would have a page of its own.
+    async fn check_is_file_by_head(
+        &self,
+        exchange: &HttpExchange<'_>,
+        path: &str,
+        asked: &HttpAddress,
+    ) -> Result<(), Error> {
+        let is_directory = |why: &str| self.refused("rm", path, ErrorCode::IS_DIRECTORY, why.to_owned());
+        let found = find(exchange, asked).await?;
+        if found.stat.is_dir() || found.address.path().ends_with('/') {
+            return Err(is_directory("it is a directory"));
+        }
+        if !asked.is_same_path(&found.address) {
+            return Err(exchange.error(elsewhere(&found.address), &found.address, &[]));
+        }
+        let (_, page) = self.at("rm", &directory_path(path))?;
+        let HttpReply { status, body, .. } = exchange.send(&HttpRequest::new(Method::HEAD), &page).await?;
+        body.discard().await;
+        match status.as_u16() {
+            400 | 404 | 409 | 410 => Ok(()),
+            _ => {
+                let status = reason(status);
+                Err(is_directory(&format!(
+                    "it may be a directory: the server offers no WebDAV, and answers {status} for the path with a \
+                     slash at its end"
+                )))
+            }
+        }
+    }
+
+    /// Removes an empty directory. It is listed first, because some servers remove everything in a directory. An
+    /// entry that appears after that may be removed, too.
     ///
     /// # Errors
     /// [`Error`].
@@ -45,11 +113,40 @@ impl HttpFiles {
             let text = "it is not a directory".to_owned();
             return Err(self.refused("rmdir", path, ErrorCode::FS_ERROR, text));
         }
-        if self.list_entries(path, &ListWith::default()).await?.numbers().next().is_some() {
+        if !self.is_empty_directory(path).await? {
             let text = "the directory is not empty".to_owned();
             return Err(self.refused("rmdir", path, ErrorCode::IT_EXISTS, text));
         }
         self.delete("rmdir", path).await
+    }
+
+    /// Reports whether the listing of a directory has no entry, also none whose name cannot be shown.
+    async fn is_empty_directory(&self, path: &str) -> Result<bool, Error> {
+        let (url, _) = self.at("rmdir", path)?;
+        let (_, asked) = self.at("rmdir", &directory_path(path))?;
+        let exchange = HttpExchange::new(self.client(), &url, "rmdir");
+        let HttpReply { address, hops, body, .. } = request_listing(&exchange, &asked).await?;
+        let failed = |cause| exchange.error(cause, &address, &hops);
+        if !asked.is_same_path(&address) {
+            return Err(failed(elsewhere(&address)));
+        }
+        let base = segments(address.path()).map_err(failed)?;
+        let (mut is_shown, mut others) = (false, 0_u64);
+        let count = |entry: DavEntry| {
+            match entry.path == base {
+                true => is_shown |= entry.is_collection,
+                false => others += 1,
+            }
+            Ok(())
+        };
+        read_body(body, count).await.map_err(failed)?;
+        if !is_shown && others == 0 {
+            let text = format!(
+                "the listing of {address} does not show the directory itself, so it may have entries"
+            );
+            return Err(failed(Cause::BadAnswer(text)));
+        }
+        Ok(others == 0)
     }
 
     /// Creates a directory. Its parent must exist, unless `parents` is set, which also accepts an existing
@@ -75,13 +172,13 @@ impl HttpFiles {
             }
             None => {}
         }
-        if self.create_collection(path).await? {
+        if self.create_collection(path, parents).await? {
             return Ok(());
         }
         let parent = path.rsplit_once('/').map(|(parent, _)| parent).filter(|parent| !parent.is_empty());
         if let Some(parent) = parent.filter(|_| parents) {
             Box::pin(self.make_directory(parent, true)).await?;
-            if self.create_collection(path).await? {
+            if self.create_collection(path, true).await? {
                 return Ok(());
             }
         }
@@ -90,11 +187,14 @@ impl HttpFiles {
     }
 
     /// Creates a directory. Returns `false` if the one above it is missing.
-    async fn create_collection(&self, path: &str) -> Result<bool, Error> {
+    /// An existing one is a success only with `parents`; otherwise the request is made once, so that the reply tells
+    /// which client has created it.
+    async fn create_collection(&self, path: &str, parents: bool) -> Result<bool, Error> {
         let (url, address) = self.at("mkdir", path)?;
         let exchange = HttpExchange::new(self.client(), &url, "mkdir");
         let method = Method::from_bytes(b"MKCOL").unwrap_or(Method::OPTIONS);
-        let reply = exchange.send(&HttpRequest::new(method), &address).await?;
+        let request = HttpRequest { is_once: !parents, ..HttpRequest::new(method) };
+        let reply = exchange.send(&request, &address).await?;
         let HttpReply { address, hops, status, body, .. } = reply;
         body.discard().await;
         match status {
@@ -105,7 +205,9 @@ impl HttpFiles {
                 if status == StatusCode::METHOD_NOT_ALLOWED
                     && self.find(path).await?.is_some_and(|stat| stat.is_dir())
                 {
-                    return Ok(true);
+                    let text = "it exists already".to_owned();
+                    let exists = || self.refused("mkdir", path, ErrorCode::IT_EXISTS, text);
+                    return if parents { Ok(true) } else { Err(exists()) };
                 }
                 Err(exchange.error(refusal(status, &address), &address, &hops))
             }
@@ -130,7 +232,18 @@ impl HttpFiles {
         body.discard().await;
         match status {
             // It existed before, so it was removed by this request, of which a part was repeated, or by another client.
-            StatusCode::NOT_FOUND | StatusCode::GONE => Ok(()),
+            // Some servers also hide what must not be changed in this way, and some remove it later.
+            StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::ACCEPTED => {
+                let is_there = self.find(path).await?.is_some();
+                let text = format!("{address} answers {}, but it is still there", reason(status));
+                let code = if status == StatusCode::ACCEPTED {
+                    ErrorCode::FS_ERROR
+                } else {
+                    ErrorCode::NOT_AUTHORIZED
+                };
+                let error = || exchange.error(Cause::Server { code, text }, &address, &hops);
+                if is_there { Err(error().uncertain(status == StatusCode::ACCEPTED)) } else { Ok(()) }
+            }
             StatusCode::CONFLICT => {
                 let text = format!("{address} answers 409 Conflict: the directory is not empty");
                 let cause = Cause::Server { code: ErrorCode::IT_EXISTS, text };
@@ -154,4 +267,9 @@ impl HttpFiles {
             Err(error) => error,
         }
     }
+}
+
+/// The cause of a removal of a path for which the server shows another one.
+fn elsewhere(address: &HttpAddress) -> Cause {
+    Cause::BadRedirect(format!("{address}; nothing is removed for another path"))
 }

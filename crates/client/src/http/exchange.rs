@@ -13,6 +13,7 @@ use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+use wire::xroot::ErrorCode;
 
 use super::address::{HttpAddress, HttpServer};
 use super::bearer::{header_value, token_of};
@@ -41,11 +42,13 @@ pub(super) struct HttpRequest {
     pub(super) method: Method,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
+    /// It is never made again on another connection.
+    pub(super) is_once: bool,
 }
 
 impl HttpRequest {
     pub(super) fn new(method: Method) -> Self {
-        Self { method, headers: HeaderMap::new(), body: Bytes::new() }
+        Self { method, headers: HeaderMap::new(), body: Bytes::new(), is_once: false }
     }
 
     /// Adds a header.
@@ -227,6 +230,11 @@ impl<'a> HttpExchange<'a> {
                     return Err(failed(Cause::RedirectLimit(redirects_max)));
                 }
                 let next = location.and_then(|location| address.redirected(location)).map_err(failed)?;
+                if is_change(&request.method)
+                    && let Some(cause) = refused_redirect(status, &address, &next)
+                {
+                    return Err(failed(cause).uncertain(status == StatusCode::SEE_OTHER));
+                }
                 if visited.contains(&next) {
                     return Err(failed(Cause::RedirectLoop));
                 }
@@ -282,7 +290,7 @@ impl<'a> HttpExchange<'a> {
         }
         let (begun, until) = (Instant::now(), self.client.until(self.end).answer);
         let late = |_: Elapsed| Cause::TimedOut(begun.elapsed().as_secs());
-        let mut is_new = false;
+        let mut is_new = request.is_once;
         loop {
             let pool = self.client.http_pool();
             let mut connection = pool.connection(self.client, &address.server, is_new, until).await?;
@@ -329,6 +337,28 @@ pub(super) fn redirect_of(status: StatusCode, headers: &HeaderMap) -> Option<Res
     }
     let bad = || Cause::BadRedirect(format!("nowhere ({})", reason(status)));
     Some(text(headers, &header::LOCATION).ok_or_else(bad))
+}
+
+/// Reports whether requests of a method change something.
+fn is_change(method: &Method) -> bool {
+    !matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND")
+}
+
+/// Returns the cause for which a change does not follow a redirect. It stays with its path, because the removal of
+/// another one would remove what was not looked at, and with redirects that keep the method.
+fn refused_redirect(status: StatusCode, from: &HttpAddress, to: &HttpAddress) -> Option<Cause> {
+    if to.path().strip_suffix('/') == Some(from.path()) {
+        let text = format!("{from} answers {} to the path with a slash: it is a directory", reason(status));
+        return Some(Cause::Server { code: ErrorCode::IS_DIRECTORY, text });
+    }
+    let keeps_method = matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
+    let why = match status {
+        _ if keeps_method && from.is_same_path(to) => return None,
+        _ if keeps_method => "a change is not made at another path",
+        StatusCode::SEE_OTHER => "the change may have been carried out",
+        _ => "a change is made at the named server only; name this one",
+    };
+    Some(Cause::BadRedirect(format!("{to} ({}); {why}", reason(status))))
 }
 
 /// Returns the pause that a server asks for before the request is made again.

@@ -221,7 +221,7 @@ async fn properties(exchange: &HttpExchange<'_>, address: &HttpAddress) -> Resul
 }
 
 /// Reports whether a server that answers a request of WebDAV in this way offers it for no path.
-const fn is_dav_unknown(status: StatusCode) -> bool {
+pub(super) const fn is_dav_unknown(status: StatusCode) -> bool {
     matches!(status.as_u16(), 405 | 501)
 }
 
@@ -230,14 +230,14 @@ const fn is_without_dav(status: StatusCode) -> bool {
     matches!(status.as_u16(), 200 | 400 | 405 | 501)
 }
 
-fn propfind(depth: &str) -> HttpRequest {
+pub(super) fn propfind(depth: &str) -> HttpRequest {
     let method = Method::from_bytes(b"PROPFIND").unwrap_or(Method::OPTIONS);
     let request = HttpRequest::new(method).with("depth", depth).with("content-type", "application/xml");
     HttpRequest { body: Bytes::from_static(PROPERTIES.as_bytes()), ..request }
 }
 
 /// Reads a listing of WebDAV to its end.
-async fn read_body(
+pub(super) async fn read_body(
     mut body: HttpBody,
     found: impl FnMut(DavEntry) -> Result<(), Cause> + Send,
 ) -> Result<(), Cause> {
@@ -344,33 +344,8 @@ impl HttpFiles {
         let (url, _) = self.at("list", path)?;
         let (_, address) = self.at("list", &directory_path(path))?;
         let exchange = HttpExchange::new(&self.client, &url, "list");
-        let reply = exchange.send(&propfind("1"), &address).await?;
-        let HttpReply { address, hops, status, body, .. } = reply;
+        let HttpReply { address, hops, body, .. } = request_listing(&exchange, &address).await?;
         let failed = |cause| exchange.error(cause, &address, &hops);
-        let pool = self.client.http_pool();
-        if is_dav_unknown(status) {
-            pool.record_dav(&address.server, false);
-        }
-        if is_without_dav(status) {
-            let text = format!(
-                "{address} cannot be listed, because the server offers no WebDAV (PROPFIND: {}); read files by \
-                 their names",
-                reason(status)
-            );
-            return Err(failed(Cause::Unsupported(text)));
-        }
-        let not_a_directory = || {
-            let text = format!("{address} is not a directory");
-            failed(Cause::Server { code: ErrorCode::FS_ERROR, text })
-        };
-        if status == StatusCode::CONFLICT {
-            // So our servers answer for the path of a file with a slash at its end.
-            return Err(not_a_directory());
-        }
-        if status != StatusCode::MULTI_STATUS {
-            return Err(failed(refusal(status, &address)));
-        }
-        pool.record_dav(&address.server, true);
         let base = segments(address.path()).map_err(failed)?;
         let mut listing = ServerListing::empty(memory, with.stat);
         let mut is_file = false;
@@ -393,14 +368,49 @@ impl HttpFiles {
         };
         read_body(body, add).await.map_err(failed)?;
         if is_file {
-            return Err(not_a_directory());
+            return Err(failed(not_a_directory(&address)));
         }
         Ok(listing)
     }
 }
 
+/// Requests the listing of a directory, whose path ends with a slash. The reply has a body of WebDAV.
+pub(super) async fn request_listing(
+    exchange: &HttpExchange<'_>,
+    address: &HttpAddress,
+) -> Result<HttpReply, Error> {
+    let reply = exchange.send(&propfind("1"), address).await?;
+    let HttpReply { address, hops, status, .. } = &reply;
+    let failed = |cause| exchange.error(cause, address, hops);
+    let pool = exchange.client.http_pool();
+    if is_dav_unknown(*status) {
+        pool.record_dav(&address.server, false);
+    }
+    if is_without_dav(*status) {
+        let text = format!(
+            "{address} cannot be listed, because the server offers no WebDAV (PROPFIND: {}); read files by their \
+             names",
+            reason(*status)
+        );
+        return Err(failed(Cause::Unsupported(text)));
+    }
+    if *status == StatusCode::CONFLICT {
+        // So our servers answer for the path of a file with a slash at its end.
+        return Err(failed(not_a_directory(address)));
+    }
+    if *status != StatusCode::MULTI_STATUS {
+        return Err(failed(refusal(*status, address)));
+    }
+    pool.record_dav(&address.server, true);
+    Ok(reply)
+}
+
+fn not_a_directory(address: &HttpAddress) -> Cause {
+    Cause::Server { code: ErrorCode::FS_ERROR, text: format!("{address} is not a directory") }
+}
+
 /// Returns the path of a directory, with the slash at its end.
-fn directory_path(path: &str) -> String {
+pub(super) fn directory_path(path: &str) -> String {
     format!("{}/", path.trim_end_matches('/'))
 }
 

@@ -19,6 +19,8 @@ pub(super) struct DavEntry {
     /// The segments of its path.
     pub(super) path: Vec<Vec<u8>>,
     pub(super) is_collection: bool,
+    /// The entry shows its type.
+    pub(super) has_type: bool,
     pub(super) size: Option<u64>,
     /// Time of the last change, in seconds since the epoch.
     pub(super) modified: Option<i64>,
@@ -114,6 +116,9 @@ impl ElementHandler for ListingState {
             ([DavElement::Multistatus, DavElement::Response], DavElement::Propstat) => {
                 (self.part, self.is_found) = (DavEntry::default(), true);
             }
+            ([.., DavElement::Propstat, DavElement::Prop], DavElement::ResourceType) => {
+                self.part.has_type = true;
+            }
             ([.., DavElement::Prop, DavElement::ResourceType], DavElement::Collection) => {
                 self.part.is_collection = true;
             }
@@ -174,6 +179,7 @@ impl ListingState {
         let part = std::mem::take(&mut self.part);
         if let Some(entry) = self.entry.as_mut().filter(|_| self.is_found) {
             entry.is_collection |= part.is_collection;
+            entry.has_type |= part.has_type;
             entry.size = part.size.or(entry.size);
             entry.modified = part.modified.or(entry.modified);
             entry.tag = part.tag.or(entry.tag.take());
@@ -234,10 +240,16 @@ mod tests {
             <propstat><prop><getcontentlength>99</getcontentlength></prop>
             <status>HTTP/1.1 404 Not Found</status></propstat></response></D:multistatus>";
         let found = entries(text).unwrap();
-        let directory = DavEntry { path: vec![b"d".to_vec()], is_collection: true, ..DavEntry::default() };
+        let directory = DavEntry {
+            path: vec![b"d".to_vec()],
+            is_collection: true,
+            has_type: true,
+            ..DavEntry::default()
+        };
         let file = DavEntry {
             path: vec![b"d".to_vec(), b"a b&cA".to_vec()],
             is_collection: false,
+            has_type: true,
             size: Some(12),
             modified: Some(784_111_777),
             tag: Some("\"x\"".to_owned()),
