@@ -330,7 +330,8 @@ def test_a_file_that_appears_during_an_upload_is_kept(tmp_path):
 
 def test_a_file_is_not_copied_onto_itself(our_web, tmp_path):
     peers.place(our_web.tree / "itself", b"12345")
-    for source, target in ((f"{our_web.origin}/itself", our_web.url("/itself")), (f"{our_web.origin}/itself", f"{our_web.origin}//itself")):
+    web, xroot = f"{our_web.origin}/itself", our_web.url("/itself")
+    for source, target in ((web, xroot), (web, f"{our_web.origin}//itself"), (xroot, web), (our_web.tree / "itself", web)):
         scalla("cp", "--force", source, target).fails(1, "source")
         assert (our_web.tree / "itself").read_bytes() == b"12345"
 

@@ -50,6 +50,39 @@ async fn copy(
     Copier::new(client).copy(&job, &options, &Watch::default()).await
 }
 
+#[tokio::test]
+async fn a_file_that_may_be_the_source_is_not_overwritten() {
+    let scratch = Scratch::new("itself");
+    let source = scratch.0.join("source");
+    std::fs::write(&source, b"hello").unwrap();
+    // The time of `VERSION`.
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(784_111_777);
+    std::fs::File::options().write(true).open(&source).unwrap().set_modified(time).unwrap();
+    let server = FakeHttp::start(|request| match request.target() {
+        "/without-time" => whole(request, b"hello"),
+        "/other" => file(request, b"hell", VERSION),
+        _ => file(request, b"hello", VERSION),
+    })
+    .await;
+    let at = |path: &str| Place::Remote(server.url(path));
+    for (source, target) in [
+        (scratch.place("source"), at("f")),
+        (at("f"), at("f")),
+        (at("f"), at("/f")),
+        (at("f"), at("g")),
+        (at("f"), at("without-time")),
+        (at("without-time"), at("f")),
+    ] {
+        let names = format!("{source} {target}");
+        let error = copy(&client(), (source, target), |options| options.force = true).await.unwrap_err();
+        assert!(matches!(error, CopyError::Usage(_)), "{names}: {error}");
+    }
+    assert_eq!(server.requests("PUT").len(), 0);
+    let different = copy(&client(), (at("f"), at("other")), |options| options.force = true).await;
+    assert!(!matches!(different, Err(CopyError::Usage(_))));
+    assert_eq!(server.requests("PUT").len(), 1);
+}
+
 /// Answers as a server without ranges does.
 fn whole(request: &Received, content: &[u8]) -> Vec<Action> {
     match request.method() {

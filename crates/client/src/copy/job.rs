@@ -48,6 +48,11 @@ fn check_options(job: &CopyJob, options: &CopyOptions) -> Result<(), CopyError> 
     Ok(())
 }
 
+/// Returns the parts of the path of a URL that count in requests of HTTP.
+fn parts_of(url: &Url) -> impl Iterator<Item = &str> {
+    url.path.split('/').filter(|part| !matches!(*part, "" | "."))
+}
+
 /// The copy of one file, which is retried after temporary failures.
 #[derive(Clone, Copy)]
 pub(super) struct FileCopy<'a> {
@@ -110,8 +115,14 @@ impl FileCopy<'_> {
                 self.copier.disk.run(look).await.unwrap_or(false)
             }
             (Place::Remote(source), Place::Remote(target)) => {
-                let place = |url: &Url| (url.authority(), url.path.clone());
-                place(source) == place(target) && self.options.member_of(&job.source).is_none()
+                let is_same_path = match source.is_http() {
+                    // They are requested alike.
+                    true => parts_of(source).eq(parts_of(target)),
+                    false => source.path == target.path,
+                };
+                source.authority().eq_ignore_ascii_case(&target.authority())
+                    && is_same_path
+                    && self.options.member_of(&job.source).is_none()
             }
             _ => false,
         };

@@ -314,9 +314,19 @@ impl SourceReader {
         }
     }
 
-    /// Returns the file of an HTTP server that it is.
-    pub(super) fn web(&self) -> Option<&WebSource> {
-        if let SourceKind::Web(web) = &self.from { Some(web) } else { None }
+    /// Returns the source whose file is read: the place of a metalink that is in use, or the archive of a member.
+    pub(super) fn with_file<R>(&self, look: &mut dyn FnMut(&Self) -> R) -> R {
+        match &self.from {
+            SourceKind::InTurn(places) => places.now().1.with_file(look),
+            SourceKind::Stored(archive, _) => archive.with_file(look),
+            SourceKind::Inflated(member) => member.archive().with_file(look),
+            _ => look(self),
+        }
+    }
+
+    /// Reports whether a file of an HTTP server is read.
+    pub(super) fn is_web(&self) -> bool {
+        self.with_file(&mut |source| matches!(source.from, SourceKind::Web(_)))
     }
 
     /// Reports whether it has no offsets.

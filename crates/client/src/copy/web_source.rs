@@ -97,13 +97,6 @@ impl WebSource {
         file.has_version().then(|| format!("http {} {size} {mtime} {id}", file.url()))
     }
 
-    /// Reports whether another file of this status may be this one.
-    pub(super) fn may_be(&self, other: &StatInfo) -> bool {
-        let is_alike =
-            |stat: &StatInfo| stat.mtime != 0 && (stat.size, stat.mtime) == (other.size, other.mtime);
-        self.stat().is_some_and(is_alike)
-    }
-
     /// Reports whether it can only be read in its order.
     pub(super) const fn is_stream(&self) -> bool {
         matches!(self, Self::Whole(_))
@@ -174,24 +167,38 @@ pub(super) fn check_options(job: &CopyJob, options: &CopyOptions) -> Result<(), 
     }
 }
 
-/// Refuses to overwrite a file that may be the source. A server may have both protocols, so size and time decide:
-/// no number of a file is the same in both.
+/// Refuses to overwrite a file that may be the source, if one of them is at an HTTP server. A server may have both
+/// protocols, or serve files of this machine, so size and time decide: no number of a file is the same in both. A time
+/// that is unknown may be the same at one host.
 pub(super) async fn not_the_source(
     copier: &Copier,
     source: &SourceReader,
     url: &Url,
 ) -> Result<(), CopyError> {
-    let Some(web) = source.web() else { return Ok(()) };
+    if !url.is_http() && !source.is_web() {
+        return Ok(());
+    }
     let found = copier.client.file_system(url).find(&url.path).await.map_err(CopyError::target)?;
     match found {
-        Some(found) if found.size > 0 && web.may_be(&found) => {
+        Some(found) if found.size > 0 && source.with_file(&mut |file| may_be(file, url, &found)) => {
             let text = format!(
-                "{url} may be the source, because size and time are equal; copy to another name, or remove it first"
+                "{url} may be the source, because size and time are equal or unknown; copy to another name, or remove it first"
             );
             Err(CopyError::Usage(text))
         }
         _ => Ok(()),
     }
+}
+
+/// Reports whether a file that is read may be the one of this status at a URL.
+fn may_be(file: &SourceReader, url: &Url, found: &StatInfo) -> bool {
+    let Some(size) = file.size.or_else(|| file.place.url().map(|_| found.size)) else { return false };
+    let time = file.kept.map_or(0, |kept| kept.modified.0);
+    let is_host = |of: &Url| of.each().any(|one| one.host.eq_ignore_ascii_case(&url.host));
+    let is_at_host =
+        || file.place.url().is_some_and(is_host) || file.location().is_some_and(|of| is_host(&of));
+    let is_unknown = time == 0 || found.mtime == 0;
+    size == found.size && if is_unknown { is_at_host() } else { time == found.mtime }
 }
 
 /// Returns the checksum of a file from its server. If that is one of HTTP without this checksum, the file is read
