@@ -6,11 +6,12 @@
 //! protocol 5.2.0, section 5.1.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use wire::xroot::limits::DEFAULT_PORT;
 
+use crate::copy::has_wildcard;
 use crate::path::{RemotePath, RequestTarget, public};
 use crate::url_error::UrlError;
 
@@ -176,18 +177,38 @@ impl Url {
     }
 
     /// Returns the URL as users write it: in the path of one of HTTP, `%20` stands for a blank. A path with a `%`
-    /// that begins no such escape is taken as it is.
+    /// that begins no such escape, and with no other one, is taken as it is.
     ///
     /// # Errors
-    /// [`UrlError`] if no request can carry the path.
+    /// [`UrlError`] if no request can carry the path, or it has both kinds of `%`.
     pub fn with_decoded_path(self) -> Result<Self, UrlError> {
         if !self.is_http() || !self.path.contains('%') {
             return Ok(self);
         }
-        let Some(decoded) = base::percent_decode(&base::bytes_of(&self.path)) else { return Ok(self) };
+        let bytes = base::bytes_of(&self.path);
+        let Some(decoded) = base::percent_decode(&bytes) else {
+            let has_escape = bytes.windows(3).any(|three| escaped(three).is_some());
+            return if has_escape { Err(UrlError::BadEscape(self.path.to_string())) } else { Ok(self) };
+        };
         let path = RemotePath::new(base::text_of(&decoded));
         let path = path.map_err(|why| UrlError::BadPath(self.path.to_string(), why))?;
         Ok(self.at(path))
+    }
+
+    /// Returns the URL as [`Url::with_decoded_path`] does, and whether its path is a pattern. Then a wildcard that is
+    /// written as an escape stands for itself: it gets a backslash.
+    ///
+    /// # Errors
+    /// [`UrlError`].
+    pub fn with_decoded_pattern(self) -> Result<(Self, bool), UrlError> {
+        let is_pattern = has_wildcard(&self.path);
+        if !self.is_http() || !is_pattern || !self.path.contains('%') {
+            return Ok((self.with_decoded_path()?, is_pattern));
+        }
+        let parts: Result<Vec<String>, UrlError> = self.path.split('/').map(pattern_of).collect();
+        let path = RemotePath::new(parts?.join("/"));
+        let path = path.map_err(|why| UrlError::BadPath(self.path.to_string(), why))?;
+        Ok((self.at(path), true))
     }
 
     /// Adds the elements of `key=value&…`; each replaces the one of its key.
@@ -326,6 +347,34 @@ fn host_and_port(text: &str) -> Result<(String, Option<u16>), UrlError> {
     Ok((host, port.map(number).transpose()?))
 }
 
+/// Decodes a part of a pattern. Escapes in it, and all of a part without wildcards, stand for themselves.
+fn pattern_of(part: &str) -> Result<String, UrlError> {
+    let (bytes, is_name) = (base::bytes_of(part), !has_wildcard(part));
+    let (mut literal, mut pattern, mut at) = (Vec::new(), Vec::new(), 0);
+    while let Some(first) = bytes.get(at) {
+        let escape = escaped(&bytes[at..]);
+        if escape.is_none() && *first == b'%' {
+            return Err(UrlError::BadEscape(part.to_owned()));
+        }
+        at += if escape.is_some() { 3 } else { 1 };
+        let byte = escape.unwrap_or(*first);
+        if (is_name || escape.is_some()) && matches!(byte, b'*' | b'?' | b'[' | b'\\') {
+            pattern.push(b'\\');
+        }
+        pattern.push(byte);
+        literal.push(byte);
+    }
+    let literal = base::text_of(&literal);
+    // Searches compare parts with wildcards only by patterns.
+    if has_wildcard(&literal) { Ok(base::text_of(&pattern).into_owned()) } else { Ok(literal.into_owned()) }
+}
+
+/// Returns the byte that an escape at the beginning of a text stands for.
+fn escaped(text: &[u8]) -> Option<u8> {
+    let escape = text.get(..3).filter(|escape| escape.starts_with(b"%"))?;
+    base::percent_decode(escape)?.first().copied()
+}
+
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.scheme {
@@ -337,7 +386,15 @@ impl fmt::Display for Url {
                     let brackets = if host.contains(':') { ("[", "]") } else { ("", "") };
                     write!(f, ",{}{host}{}:{port}", brackets.0, brackets.1)?;
                 }
-                write!(f, "/{}", self.path)
+                if !self.is_http() {
+                    return write!(f, "/{}", self.path);
+                }
+                // As users write it: these characters would be taken for others.
+                f.write_str("/")?;
+                self.path.chars().try_for_each(|sign| match sign {
+                    '%' | '*' | '[' | '\\' => write!(f, "%{:02X}", u32::from(sign)),
+                    sign => f.write_char(sign),
+                })
             }
         }
     }
@@ -397,6 +454,32 @@ mod tests {
             Err(UrlError::BadPath("a%3Fb".to_owned(), NameError::QuestionMark))
         );
         assert!(decoded("http://h/a%00").is_err());
+        assert_eq!(decoded("http://h/100%-a%20b"), Err(UrlError::BadEscape("100%-a%20b".to_owned())));
+    }
+
+    #[test]
+    fn escaped_wildcards_of_http_stand_for_themselves() {
+        for (text, path, is_pattern) in [
+            ("http://h/d/run%2A", "d/run*", false),
+            ("http://h/d/%5Ba%5d/run*", r"d/\[a]/run*", true),
+            ("http://h/d/a%20%2a%5B%5C*", r"d/a \*\[\\*", true),
+            ("http://h/d/*", "d/*", true),
+            ("root://h//d/a%2A*", "/d/a%2A*", true),
+        ] {
+            let (found, is) = url(text).with_decoded_pattern().unwrap();
+            assert_eq!((found.path.as_str(), is), (path, is_pattern), "{text}");
+        }
+        assert!(url("http://h/a%*").with_decoded_pattern().is_err());
+    }
+
+    #[test]
+    fn a_shown_url_of_http_names_its_file() {
+        for text in ["https://h/a%2520b*", "https://h/%5Ba%5D", r"http://h/a\b", "http://h/100%"] {
+            let meant = url(text).with_decoded_path().unwrap();
+            let (read, is_pattern) = url(&meant.to_string()).with_decoded_pattern().unwrap();
+            assert_eq!((read.path, is_pattern), (meant.path, false), "{text}");
+        }
+        assert_eq!(url("root://h//a%20b*").to_string(), "root://h:1094//a%20b*");
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub enum UrlError {
     BadPort(String),
     /// The path contains bytes that no request can carry.
     BadPath(String, NameError),
+    /// The path of a URL of HTTP has escapes, and a `%` that begins none.
+    BadEscape(String),
 }
 
 impl fmt::Display for UrlError {
@@ -34,6 +36,7 @@ impl fmt::Display for UrlError {
             Self::NoHost => write!(f, "the URL has no host (root://HOST[:PORT]//PATH)"),
             Self::BadAddress(text) => write!(f, "`{text}` is no IPv6 address in brackets"),
             Self::BadPort(text) => write!(f, "`{text}` is no port (0 to 65535)"),
+            Self::BadEscape(text) => write!(f, "{text:?} has a % that begins no escape; write it as %25"),
             Self::BadPath(text, why) => write!(f, "{text:?} cannot be asked for: {why}"),
         }
     }

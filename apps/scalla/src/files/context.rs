@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use client::copy::has_wildcard;
-use client::{Client, FileSystem, RemotePath, Scheme, Url};
+use client::{Client, FileSystem, RemotePath, Scheme, Url, UrlError};
 
 use super::console::Console;
 use super::walk::DirectoryWalk;
@@ -109,20 +109,37 @@ impl Context {
             Some(pattern) if Quoted::is_literal(pattern.split('?').next().unwrap_or_default()) => {
                 Ok((self.url(text)?, false))
             }
-            Some(pattern) => Ok((self.url(&pattern)?, true)),
-            None => self.url(text).map(|url| {
-                let has = has_wildcard(&url.path);
-                (url, has)
-            }),
+            Some(pattern) => self.url_or_pattern(&pattern),
+            None => self.url_or_pattern(text),
         }
+    }
+
+    /// Resolves an argument that may be a pattern, and reports whether it is one.
+    fn url_or_pattern(&self, text: &str) -> Result<(Url, bool), UsageError> {
+        let mut is_pattern = None;
+        let url = self.resolve(text, |url| {
+            let (url, is) = url.with_decoded_pattern()?;
+            is_pattern = Some(is);
+            Ok(url)
+        })?;
+        let is_pattern = is_pattern.unwrap_or_else(|| has_wildcard(&url.path));
+        Ok((url, is_pattern))
     }
 
     /// Resolves an argument. Relative paths begin at the current directory. The path of a bare
     /// `root://host` is `/`.
     pub(crate) fn url(&self, text: &str) -> Result<Url, UsageError> {
+        self.resolve(text, Url::with_decoded_path)
+    }
+
+    fn resolve(
+        &self,
+        text: &str,
+        decode: impl FnOnce(Url) -> Result<Url, UrlError>,
+    ) -> Result<Url, UsageError> {
         let is_url = text.split_once("://").is_some_and(|(name, _)| !name.contains(['/', '?']));
         if is_url {
-            let url = Url::parse(text).and_then(Url::with_decoded_path);
+            let url = Url::parse(text).and_then(decode);
             let mut url = url.map_err(|error| UsageError(format!("{text}: {error}")))?;
             if matches!(url.scheme, Scheme::File | Scheme::Stdio) {
                 return Err(local(text));
@@ -317,6 +334,19 @@ mod tests {
             assert_eq!((url.path.as_str(), has), (path, has_wildcard), "{text}");
         }
         assert_eq!(context.pattern("e?x=1").ok().unwrap().0.target(), "/a/e?x=1");
+    }
+
+    #[test]
+    fn escaped_wildcards_of_http_name_one_file() {
+        for (text, path, has_wildcard) in [
+            ("https://h/d/run%2A", "d/run*", false),
+            ("https://h/d/%5B1%5D", "d/[1]", false),
+            ("https://h/d%2A/run*", r"d\*/run*", true),
+            ("https://h/d/%2A*", r"d/\**", true),
+        ] {
+            let (url, has) = context(None).pattern(text).ok().unwrap();
+            assert_eq!((url.path.as_str(), has), (path, has_wildcard), "{text}");
+        }
     }
 
     #[test]
