@@ -10,7 +10,7 @@ use client::xroot::ErrorCode;
 use client::{Algorithm, Cause, Client};
 use http_support::{Action, FakeHttp, Received, VERSION, client, content, file, head, reply, send};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A directory that is removed at the end.
 struct Scratch(std::path::PathBuf);
@@ -252,6 +252,52 @@ fn entries(of: &[(&str, &str)]) -> Vec<u8> {
     }
     text.push_str("</D:multistatus>");
     text.into_bytes()
+}
+
+#[tokio::test]
+async fn an_upload_removes_only_what_it_has_left() {
+    // What the server answers to the PUT, whether --force is given, the size of the file that is there then, and whether
+    // another client replaces it after the first look.
+    for (answer, is_forced, size, is_replaced) in [
+        ("500 Internal Server Error", false, 2, false),
+        ("507 Insufficient Storage", false, 2, false),
+        ("201 Created", true, 5, false),
+        ("201 Created", false, 5, true),
+    ] {
+        let looks = AtomicUsize::new(0);
+        let server = FakeHttp::start(move |request| match request.method() {
+            "PUT" => {
+                looks.store(1, Ordering::Relaxed);
+                reply(answer, "", b"")
+            }
+            "HEAD" if looks.load(Ordering::Relaxed) == 0 => head("404 Not Found", "Content-Length: 0\r\n"),
+            "HEAD" => {
+                let number = looks.fetch_add(1, Ordering::Relaxed);
+                let version = if is_replaced { number } else { 0 };
+                head(
+                    "200 OK",
+                    &format!(
+                        "Content-Length: {size}\r\nETag: \"{version}\"\r\nDigest: adler32=11111111\r\n\
+                         Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n"
+                    ),
+                )
+            }
+            "PROPFIND" => reply("207 Multi-Status", "", &entries(&[("/d/f", FILE)])),
+            _ => reply("204 No Content", "", b""),
+        })
+        .await;
+        let scratch = Scratch::new("left");
+        std::fs::write(scratch.0.join("source"), b"hello").unwrap();
+        let wish = ChecksumWish { algorithm: Some(Algorithm::Adler32), against: Against::EachOther };
+        let places = (scratch.place("source"), Place::Remote(server.url("d/f")));
+        let change = |options: &mut CopyOptions| {
+            options.checksums = vec![wish];
+            options.force = is_forced;
+        };
+        copy(&client(), places, change).await.unwrap_err();
+        assert_eq!(server.requests("PUT").len(), 1);
+        assert_eq!(server.requests("DELETE").len(), 0, "{answer} {is_forced} {is_replaced}");
+    }
 }
 
 #[tokio::test]

@@ -257,7 +257,7 @@ impl SourceReader {
         let stream = match &self.from {
             SourceKind::Stream(stream) => stream,
             SourceKind::Inflated(member) => return Box::pin(member.next(length)).await,
-            SourceKind::Web(web) => return Box::pin(web.read(0, length)).await.map_err(CopyError::source),
+            SourceKind::Web(web) => return Box::pin(web.read_next(length)).await.map_err(CopyError::source),
             _ => return Ok(Bytes::new()),
         };
         let (stream, blocks) = (stream.clone(), self.blocks.clone());

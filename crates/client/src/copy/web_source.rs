@@ -42,7 +42,16 @@ pub(super) struct SequentialWebFile {
     stat: Option<StatInfo>,
     size: Option<u64>,
     silence: Duration,
-    body: Mutex<(DownloadedFile, Bytes)>,
+    body: Mutex<SequentialBody>,
+}
+
+/// The rest of a file that arrives.
+struct SequentialBody {
+    file: DownloadedFile,
+    /// Data that has arrived and was not read yet.
+    rest: Bytes,
+    /// The offset of the next byte to read.
+    position: u64,
 }
 
 impl WebSource {
@@ -58,7 +67,7 @@ impl WebSource {
         let file = transfer.transfer().get(HeaderMap::new()).await;
         let file = file.map_err(|failure| transfer.error(failure))?;
         let (size, silence) = (file.size(), client.settings().silence());
-        let body = Mutex::new((file, Bytes::new()));
+        let body = Mutex::new(SequentialBody { file, rest: Bytes::new(), position: 0 });
         Ok(Self::Whole(Box::new(SequentialWebFile { transfer, url: url.clone(), stat, size, silence, body })))
     }
 
@@ -102,21 +111,34 @@ impl WebSource {
         matches!(self, Self::Whole(_))
     }
 
-    /// Reads `length` bytes, fewer only at the end. A file without ranges has one reader, and `offset` is its
-    /// place.
+    /// Reads `length` bytes, fewer only at the end. A file without ranges fails unless `offset` is its position.
     pub(super) async fn read(&self, offset: u64, length: usize) -> Result<Bytes, Error> {
         match self {
             Self::Ranges(file) => file.read(offset, length).await,
-            Self::Whole(whole) => whole.next(length).await,
+            Self::Whole(whole) => whole.next(Some(offset), length).await,
+        }
+    }
+
+    /// Reads the next bytes of a file without ranges.
+    pub(super) async fn read_next(&self, length: usize) -> Result<Bytes, Error> {
+        match self {
+            Self::Ranges(_) => Ok(Bytes::new()),
+            Self::Whole(whole) => whole.next(None, length).await,
         }
     }
 }
 
 impl SequentialWebFile {
-    async fn next(&self, length: usize) -> Result<Bytes, Error> {
+    /// Reads the next bytes, which are those at `offset`, if that is given.
+    async fn next(&self, offset: Option<u64>, length: usize) -> Result<Bytes, Error> {
         let mut body = self.body.lock().await;
-        let (file, rest) = &mut *body;
+        let SequentialBody { file, rest, position } = &mut *body;
+        if offset.is_some_and(|offset| offset != *position) {
+            let text = format!("{} has no ranges, so it can only be read from its beginning on", self.url);
+            return Err(self.transfer.error_of(Cause::Unsupported(text)));
+        }
         if rest.len() >= length {
+            *position += length as u64;
             return Ok(rest.split_to(length));
         }
         let mut data = std::mem::take(rest).to_vec();
@@ -128,6 +150,7 @@ impl SequentialWebFile {
             data.extend_from_slice(&taken);
             *rest = part;
         }
+        *position += data.len() as u64;
         Ok(data.into())
     }
 }

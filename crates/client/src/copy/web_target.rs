@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +15,6 @@ use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
-use wire::xroot::ErrorCode;
 
 use super::Copier;
 use super::checks::Checks;
@@ -26,6 +25,7 @@ use super::rate::{Floor, Rate};
 use super::source::{SourceKind, SourceReader};
 use super::web_source::not_the_source;
 use crate::abort_on_drop::AbortOnDrop;
+use crate::answers::StatInfo;
 use crate::failure::{Cause, Error};
 use crate::http::{TransferFailure, UploadSource, UrlTransfer};
 use crate::url::Url;
@@ -38,6 +38,8 @@ const PIECES: usize = 4;
 const LOCAL_AHEAD: usize = 2;
 /// Interval between checks of the rate.
 const LOOK_TIME: Duration = Duration::from_secs(1);
+/// Time in which a part of a file does not change if nobody writes it.
+const PART_TIME: Duration = Duration::from_secs(2);
 
 /// An upload.
 pub(super) struct WebUpload<'a> {
@@ -66,12 +68,14 @@ impl WebUpload<'_> {
         let sums = match self.send(&feed).await {
             Ok(sums) => sums,
             Err(error) => {
-                if leaves_part(&error) {
+                // A server that has replied keeps what it wants to keep: it may be a file of another client.
+                if leaves_part(&error) && !feed.is_refused.load(Ordering::Relaxed) {
                     self.remove_part(&feed).await;
                 }
                 return Err(error);
             }
         };
+        let own = self.own(size).await;
         let heard = async {
             checks.hear().await?;
             checks.verify_source(&job.source, &sums)
@@ -79,7 +83,7 @@ impl WebUpload<'_> {
         let mut checksums = match unless_stopped(watch, Box::pin(heard)).await {
             Ok(checksums) => checksums,
             Err(error) => {
-                self.remove().await;
+                self.remove(own).await;
                 return Err(error);
             }
         };
@@ -88,7 +92,7 @@ impl WebUpload<'_> {
             Ok(of_target) => checksums.extend(of_target),
             Err(error) => {
                 if matches!(error, CopyError::Checksum { .. }) {
-                    self.remove().await;
+                    self.remove(own).await;
                 }
                 return Err(error);
             }
@@ -97,16 +101,21 @@ impl WebUpload<'_> {
     }
 
     /// Removes what a failed upload has left of a new file. Some servers keep it. It is smaller than the file and not
-    /// larger than what was sent.
+    /// larger than what was sent. One that changes is written by another client.
     async fn remove_part(&self, feed: &Feed) {
-        let copied = feed.copied.load(Ordering::Relaxed);
+        let copied = feed.copied.load(Ordering::Relaxed).max(feed.copied_before.load(Ordering::Relaxed));
         if self.options.force || copied == 0 {
             return;
         }
         let files = self.copier.client.file_system(self.url);
+        let find = async || {
+            let found = files.find(&self.url.path).await.ok().flatten()?;
+            (!found.is_dir() && found.size < feed.size && found.size <= copied).then_some(found)
+        };
         let look = async {
-            let found = files.find(&self.url.path).await.ok().flatten();
-            if found.is_some_and(|found| !found.is_dir() && found.size < feed.size && found.size <= copied) {
+            let Some(first) = find().await else { return };
+            tokio::time::sleep(PART_TIME).await;
+            if find().await.is_some_and(|second| is_unchanged(&first, &second)) {
                 files.rm(&self.url.path).await.ok();
             }
         };
@@ -114,11 +123,30 @@ impl WebUpload<'_> {
         timeout(REMOVE_TIME, look).await.ok();
     }
 
-    /// Removes the file, which is not what it should be.
-    async fn remove(&self) {
+    /// Returns the status of a new file that was uploaded just now. Nothing that `--force` replaces is removed, because
+    /// its name may have other copies, and nothing else would be left.
+    async fn own(&self, size: u64) -> Option<StatInfo> {
+        // Without a checksum nothing is found to be wrong.
+        if self.options.force || self.options.checksums.is_empty() {
+            return None;
+        }
         let files = self.copier.client.file_system(self.url);
+        let found = timeout(REMOVE_TIME, files.find(&self.url.path)).await.ok()?.ok()??;
+        (found.size == size).then_some(found)
+    }
+
+    /// Removes the file, which is not what it should be, if it is still that of the upload.
+    async fn remove(&self, own: Option<StatInfo>) {
+        let Some(own) = own else { return };
+        let files = self.copier.client.file_system(self.url);
+        let look = async {
+            let found = files.find(&self.url.path).await.ok().flatten();
+            if found.is_some_and(|found| is_unchanged(&own, &found)) {
+                files.rm(&self.url.path).await.ok();
+            }
+        };
         // An unresponsive server is abandoned.
-        timeout(REMOVE_TIME, files.rm(&self.url.path)).await.ok();
+        timeout(REMOVE_TIME, look).await.ok();
     }
 
     /// Checks that nothing is overwritten that should not be.
@@ -189,6 +217,8 @@ impl WebUpload<'_> {
                 CopyError::Exists(self.url.to_string())
             }
             failure => {
+                let is_refused = matches!(failure, TransferFailure::Status { .. });
+                feed.is_refused.store(is_refused, Ordering::Relaxed);
                 // The server may have stored a file of which it has all bytes.
                 let is_lost = matches!(failure, TransferFailure::Cause(Cause::Lost(_)));
                 CopyError::target(transfer.error(failure).uncertain(is_lost && feed.is_sent()))
@@ -197,14 +227,19 @@ impl WebUpload<'_> {
     }
 }
 
+/// Reports whether two looks have found the same version of a file.
+fn is_unchanged(one: &StatInfo, other: &StatInfo) -> bool {
+    (one.size, one.mtime, one.id) == (other.size, other.mtime, other.id)
+}
+
 /// Reports whether an upload that has failed in this way can have left a part of the file.
 fn leaves_part(error: &CopyError) -> bool {
     match error {
         CopyError::Exists(_) => false,
         CopyError::Remote { side: Side::Target, error } => {
             let is_broken_off = match error.cause() {
-                Cause::Lost(_) | Cause::TimedOut(_) => true,
-                Cause::Server { code, .. } => matches!(*code, ErrorCode::SERVER_ERROR | ErrorCode::NO_SPACE),
+                // The latter is also a success before the end of the file.
+                Cause::Lost(_) | Cause::TimedOut(_) | Cause::BadAnswer(_) => true,
                 _ => false,
             };
             is_broken_off && !error.is_uncertain()
@@ -237,8 +272,13 @@ struct Feed {
     places: (String, String),
     watch: Watch,
     state: watch::Sender<FeedState>,
+    /// Bytes of this request, and at most of an earlier one.
     copied: AtomicU64,
+    copied_before: AtomicU64,
+    /// The number of requests. Only the last one counts.
     starts: AtomicUsize,
+    /// The server has answered by a refusal.
+    is_refused: AtomicBool,
 }
 
 impl Feed {
@@ -268,7 +308,9 @@ impl Feed {
             watch: watch.clone(),
             state: watch::Sender::new(state),
             copied: AtomicU64::new(0),
+            copied_before: AtomicU64::new(0),
             starts: AtomicUsize::new(0),
+            is_refused: AtomicBool::new(false),
         }
     }
 
@@ -277,13 +319,22 @@ impl Feed {
         let feed = self.clone();
         Arc::new(move || {
             let (into, pieces) = mpsc::channel(PIECES);
-            tokio::spawn(feed.clone().run(into));
+            let number = feed.starts.fetch_add(1, Ordering::Relaxed);
+            if number > 0 && !feed.source.is_stream() {
+                feed.state.send_replace(FeedState::Sending);
+                feed.copied_before.fetch_max(feed.copied.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+                feed.watch.begin(0, Some(feed.size));
+            }
+            tokio::spawn(feed.clone().run(number, into));
             pieces
         })
     }
 
-    async fn run(self: Arc<Self>, into: mpsc::Sender<io::Result<Bytes>>) {
-        match self.feed(&into).await {
+    async fn run(self: Arc<Self>, number: usize, into: mpsc::Sender<io::Result<Bytes>>) {
+        let fed = self.feed(number, &into).await;
+        match fed {
+            // Another request has begun.
+            _ if self.starts.load(Ordering::Relaxed) > number + 1 => {}
             Ok(Some(sums)) => drop(self.state.send_replace(FeedState::Sent(sums))),
             // The request has ended.
             Ok(None) => {}
@@ -298,18 +349,13 @@ impl Feed {
     /// Sends the source in its order. Returns its checksums; `None` if nobody takes it.
     async fn feed(
         self: &Arc<Self>,
+        number: usize,
         into: &mpsc::Sender<io::Result<Bytes>>,
     ) -> Result<Option<Vec<Checksum>>, CopyError> {
         let is_stream = self.source.is_stream();
-        if self.starts.fetch_add(1, Ordering::Relaxed) > 0 {
-            if is_stream {
-                let text =
-                    format!("{} can be read only once, and the server asks for it again", self.places.0);
-                return Err(CopyError::Usage(text));
-            }
-            self.state.send_replace(FeedState::Sending);
-            self.copied.store(0, Ordering::Relaxed);
-            self.watch.begin(0, Some(self.size));
+        if number > 0 && is_stream {
+            let text = format!("{} can be read only once, and the server asks for it again", self.places.0);
+            return Err(CopyError::Usage(text));
         }
         let mut sums: Vec<RunningChecksum> =
             self.algorithms.iter().copied().map(RunningChecksum::new).collect();
@@ -402,12 +448,16 @@ impl Feed {
     /// Returns when the server has not replied for too long after the last byte: with the seconds.
     async fn overdue(&self) -> u64 {
         let mut state = self.state.subscribe();
-        let sent = state.wait_for(|state| matches!(state, FeedState::Sent(_))).await.is_ok();
-        if !sent {
-            std::future::pending::<()>().await;
+        loop {
+            if state.wait_for(|state| matches!(state, FeedState::Sent(_))).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            // A redirect may make the server ask for it again.
+            let again = state.wait_for(|state| !matches!(state, FeedState::Sent(_)));
+            if timeout(self.reply_time, again).await.is_err() {
+                return self.reply_time.as_secs();
+            }
         }
-        tokio::time::sleep(self.reply_time).await;
-        self.reply_time.as_secs()
     }
 
     /// Returns when the rate is below the minimum.

@@ -1,6 +1,7 @@
 //! [`HttpFiles`]: status, listings and checksums of the paths of an HTTP server.
 
 use bytes::Bytes;
+use digest::Algorithm;
 use hyper::header::{self, HeaderMap};
 use hyper::{Method, StatusCode};
 use wire::xroot::ErrorCode;
@@ -421,7 +422,12 @@ fn hexadecimal(kind: &str, value: &str) -> Option<String> {
         let is_hexadecimal = (1..=8).contains(&value.len()) && value.bytes().all(|b| b.is_ascii_hexdigit());
         return is_hexadecimal.then(|| format!("{:0>8}", value.to_ascii_lowercase()));
     }
-    let bytes = base64_bytes(value)?;
+    let size = Algorithm::from_name(kind).map(Algorithm::bytes);
+    // Some servers send all of them in hexadecimal, which could also be base64 of more bytes.
+    if size.is_some_and(|size| value.len() == 2 * size) && value.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Some(value.to_ascii_lowercase());
+    }
+    let bytes = base64_bytes(value).filter(|bytes| size.is_none_or(|size| bytes.len() == size))?;
     Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
@@ -474,7 +480,15 @@ mod tests {
         assert_eq!(hexadecimal("adler32", "3DA0195").as_deref(), Some("03da0195"));
         let md5 = hexadecimal("md5", "b1kCrCNwJL3QwXbLkwY9xA==");
         assert_eq!(md5.as_deref(), Some("6f5902ac237024bdd0c176cb93063dc4"));
-        for (kind, value) in [("adler32", ""), ("crc32", "123456789"), ("crc32c", "xyz"), ("md5", "a b=")] {
+        let hex = "6F5902AC237024bdd0c176cb93063dc4";
+        assert_eq!(hexadecimal("md5", hex).as_deref(), Some("6f5902ac237024bdd0c176cb93063dc4"));
+        for (kind, value) in [
+            ("md5", "b1kCrCNwJL3QwXbLkwY9"),
+            ("adler32", ""),
+            ("crc32", "123456789"),
+            ("crc32c", "xyz"),
+            ("md5", "a b="),
+        ] {
             assert_eq!(hexadecimal(kind, value), None, "{value}");
         }
     }
