@@ -142,7 +142,9 @@ fn urls(file: Node<'_>, redirector: &str) -> Result<Vec<Url>, MetalinkError> {
     let scheme = if redirector.contains("://") { "" } else { "root://" };
     for node in elements(file, "glfn").filter(|_| !redirector.is_empty()) {
         let name = node.attribute("name").unwrap_or_else(|| content(node)).trim_start_matches('/');
-        if let Ok(mut url) = Url::parse(&format!("{scheme}{redirector}//{name}")) {
+        if let Ok(mut url) = Url::parse(&format!("{scheme}{redirector}//{name}"))
+            && matches!(url.scheme, Scheme::Root | Scheme::Roots)
+        {
             // The user is that of the redirector, which is a setting.
             url.cgi.retain(|key, _| !is_for_client(key));
             found.push((u32::MAX, url));
@@ -205,6 +207,9 @@ mod tests {
             let metalink = Metalink::parse(text.as_bytes(), redirector).unwrap();
             assert_eq!(places(&metalink), ["root://one:1094//f", "root://all:1//g"]);
         }
+        // Only places of the xroot protocol take over in the middle of a file.
+        let metalink = Metalink::parse(text.as_bytes(), "https://all:1").unwrap();
+        assert_eq!(places(&metalink), ["root://one:1094//f"]);
     }
 
     #[test]
