@@ -166,7 +166,7 @@ def test_directories_are_copied(dav, tmp_path):
 
 def test_trees_are_shown(dav):
     base = f"{dav.origin}/d"
-    assert f"{base}/a b%" in scalla("find", base, "--type", "f").ok().out.splitlines()
+    assert f"{base}/a b%25" in scalla("find", base, "--type", "f").ok().out.splitlines()
     assert "a b%" in scalla("tree", base).ok().out
     assert base in scalla("du", base).ok().out
 
@@ -332,7 +332,8 @@ def test_a_file_is_not_copied_onto_itself(our_web, tmp_path):
     peers.place(our_web.tree / "itself", b"12345")
     web, xroot = f"{our_web.origin}/itself", our_web.url("/itself")
     for source, target in ((web, xroot), (web, f"{our_web.origin}//itself"), (xroot, web), (our_web.tree / "itself", web)):
-        scalla("cp", "--force", source, target).fails(1, "source")
+        refused = scalla("cp", "--force", source, target).fails(1)
+        assert "may be the source" in refused.all or "the same file" in refused.all, refused
         assert (our_web.tree / "itself").read_bytes() == b"12345"
 
 
