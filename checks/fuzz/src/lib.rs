@@ -31,6 +31,7 @@
 //! | `sessions`          | a list of operations on the session state machine |
 //! | `journals`          | journals of an earlier run                        |
 //! | `credentials`       | credentials of `sss` and `unix`, lists of protocols |
+//! | `http_bodies`       | requests for macaroons, requests of the tape API   |
 //! | `http_copies`       | headers of third-party copies over HTTP            |
 //! | `http_replies`      | ranges and listings of HTTP servers               |
 //! | `http_requests`     | ranges, targets and destinations of HTTP requests |
@@ -53,6 +54,7 @@ pub mod configuration;
 pub mod credentials;
 pub mod grid_chains;
 pub mod gsi_messages;
+pub mod http_bodies;
 pub mod http_copies;
 pub mod http_replies;
 pub mod http_requests;
@@ -89,6 +91,7 @@ pub const TARGETS: &[Target] = &[
     ("credentials", credentials::target),
     ("grid_chains", grid_chains::target),
     ("gsi_messages", gsi_messages::target),
+    ("http_bodies", http_bodies::target),
     ("http_copies", http_copies::target),
     ("http_replies", http_replies::target),
     ("http_requests", http_requests::target),

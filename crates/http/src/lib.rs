@@ -98,5 +98,6 @@ pub mod parsers {
     pub use crate::copy::request::{CopyDirection, CopyRequest, parse as parse_copy};
     pub use crate::macaroons::{parse_form, parse_json};
     pub use crate::ranges::{RangeOutcome, parse as parse_range};
+    pub use crate::tape::{parse_tape_files, parse_tape_paths};
     pub use crate::target::{NewName, parse_destination, parse_target};
 }

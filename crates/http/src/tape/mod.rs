@@ -22,7 +22,7 @@ pub(crate) use route::{TapeCall, discovery, is_below, route};
 use std::io;
 use std::sync::Arc;
 use tokio::sync::mpsc;
-use vfs::{Caller, LocatedFile, Operation, TapeRequest, TapeState, TapeWork, Value};
+use vfs::{Caller, LocatedFile, Operation, TapeFile, TapeRequest, TapeState, TapeWork, Value};
 
 const JSON: &str = "application/json";
 const PROBLEM: &str = "application/problem+json";
@@ -37,6 +37,16 @@ pub struct TapeRest {
     pub prefix: String,
     /// The name of the site.
     pub site: String,
+}
+
+/// Parses the body of a request to stage files; `None` if it is refused.
+pub fn parse_tape_files(body: &[u8]) -> Option<Vec<TapeFile>> {
+    body::files(body).ok()
+}
+
+/// Parses the body of a request that names paths; `None` if it, or one of them, is refused.
+pub fn parse_tape_paths(body: &[u8]) -> Option<Vec<LogicalPath>> {
+    body::paths(body).and_then(body::valid).ok()
 }
 
 /// Replies to a call.
