@@ -116,11 +116,16 @@ def test_cat_to_a_file(pair, tmp_path):
 
 
 @pytest.mark.parametrize("words", ["localhost:1 ls /", "localhost:1 rm /x", "localhost:1 cat /x", "localhost:1 nonsense", "[::1]:1 stat /",
-                                   "localhost:99999 ls /", "http://localhost:1 ls /", "xyz://h ls /", "/tmp ls /", "- ls",
+                                   "localhost:99999 ls /", "xyz://h ls /", "/tmp ls /", "- ls",
                                    "--foo localhost:1 ls"])
 def test_invalid_servers(words):
     theirs, ours = tools.both("xrdfs", *words.split())
     assert (ours.status, ours.out, ours.err) == (theirs.status, theirs.out, theirs.err)
+
+
+def test_servers_of_http_are_connected():
+    """The real program refuses their URLs."""
+    tools.run([peers.link("xrdfs"), "http://localhost:1", "ls", "/"]).fails(51, "Connection error")
 
 
 @pytest.mark.parametrize("words", ["", "-h", "--help", ":::: ls", "localhost:1 help", "localhost:x ls"])
