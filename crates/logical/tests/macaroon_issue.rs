@@ -175,7 +175,7 @@ fn rights_of_a_place_are_not_passed_on_to_others() {
         assert_eq!(passed_on(&format!("{place} /data a\n")), NOTHING, "{place}");
         assert_eq!(passed_on(&format!("{own}{place} /data a\n")), reads, "{place}");
     }
-    // What is taken away from some host would be passed on to it.
+    // A right that one host lacks would be passed on to it.
     for place in ["h h.o", "h other.o", "h .x.o", "h [192.0.2.9]", "u *"] {
         let left = passed_on(&format!("{own}{place} /data -r\n"));
         assert!(!left.contains("DOWNLOAD"), "{place}: {left}");

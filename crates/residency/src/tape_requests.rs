@@ -81,7 +81,7 @@ pub enum TapeChange {
 pub enum TapeOutcome {
     /// It is durable.
     Done,
-    /// There is no such request.
+    /// The request does not exist.
     Unknown,
     /// This path is not one of the request. Nothing was changed.
     OtherFile(LogicalPath),
@@ -100,7 +100,7 @@ pub struct TapeRequestStatus {
     pub completed: Option<u64>,
     /// Files, in the order of their paths.
     pub files: Vec<TapeFileStatus>,
-    /// There are no files after them.
+    /// These are the last files.
     pub is_last: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Tape requests: their states, limits, and what a restart keeps.
+//! Tape requests: their states, their limits, and restarts.
 
 #![allow(clippy::unwrap_used)] // a panic is the failure of a test
 

@@ -1,10 +1,10 @@
-//! [`ExistingName`]: what a rename does to an object at the new name.
+//! [`ExistingName`]: the treatment of an object at the new name of a rename.
 
 use rustix::fd::AsFd;
 use rustix::fs::RenameFlags;
 use std::io;
 
-/// What a rename does to an object that exists at the new name.
+/// The treatment of an object that exists at the new name of a rename.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExistingName {
     /// A file or an empty directory is replaced.

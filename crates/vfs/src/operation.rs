@@ -400,7 +400,7 @@ pub enum Operation {
     IssueMacaroon(Target, Box<MacaroonOrder>),
 }
 
-/// What a client wants in a macaroon.
+/// The contents that a client requests for a macaroon.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct MacaroonOrder {
     /// The activities; `None` for all that the client can pass on.

@@ -109,7 +109,7 @@ pub struct TapeState {
     pub completed: Option<u64>,
     /// Files, in the order of their paths.
     pub files: Vec<TapeFileState>,
-    /// There are no files after them.
+    /// These are the last files.
     pub is_last: bool,
 }
 

@@ -154,7 +154,7 @@ impl CpCommand {
             _ => Style::Normal,
         };
         let leftover = match target.url() {
-            // What an upload leaves is up to the server.
+            // The server decides whether an interrupted upload leaves a part.
             Some(url) if url.is_http() => PartialFileFate::Other,
             _ => self.leftover(),
         };

@@ -68,7 +68,7 @@ impl WebUpload<'_> {
         let sums = match self.send(&feed).await {
             Ok(sums) => sums,
             Err(error) => {
-                // A server that has replied keeps what it wants to keep: it may be a file of another client.
+                // After a reply of the server nothing is removed: the file may be that of another client.
                 if leaves_part(&error) && !feed.is_refused.load(Ordering::Relaxed) {
                     self.remove_part(&feed).await;
                 }

@@ -69,7 +69,7 @@ impl UrlTransfer {
 /// Adds the first line of the text of a server to an error.
 fn with_text(cause: Cause, text: &str) -> Cause {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    // A page for people says no more than the status.
+    // An HTML page contains no more information than the status.
     if line.is_empty() || line.starts_with('<') {
         return cause;
     }

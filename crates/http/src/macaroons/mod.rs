@@ -39,7 +39,7 @@ const FORM_TYPE: &str = "application/x-www-form-urlencoded";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MacaroonEndpoint {
     /// The description of the server.
@@ -54,7 +54,7 @@ impl MacaroonEndpoint {
     /// Returns the endpoint of a request; `None` if it is for something else.
     pub(crate) fn of(head: &Parts) -> Option<Self> {
         match head.uri.path() {
-            // What a page of another site may send does not depend on the path.
+            // The content types that a page of another site may send do not depend on the path.
             _ if head.method == Method::OPTIONS => None,
             METADATA_PATH => Some(Self::Metadata),
             TOKEN_PATH => Some(Self::Token),

@@ -13,7 +13,7 @@ use vfs::TapeFile;
 /// A path of a request, or a text that is none.
 pub(super) type RequestedPath = Result<LogicalPath, InvalidPath>;
 
-/// A text that is no path.
+/// A text that is not a valid path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct InvalidPath {
     pub(super) text: String,

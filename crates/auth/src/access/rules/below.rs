@@ -45,7 +45,7 @@ impl AccessRules {
             common: self.privileges(client, name, directory),
             work: WORK_MAX,
         };
-        // Who has nothing at the directory itself must not make this server examine what is below.
+        // A client without rights at the directory itself must not cause an examination of the paths below.
         match examined.common.is_empty() {
             true => Privileges::NONE,
             false => examined.examine(&as_directory(directory)).unwrap_or(Privileges::NONE),
