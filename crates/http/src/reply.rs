@@ -93,6 +93,23 @@ impl RequestRefusal {
     pub(crate) fn new(status: StatusCode, text: impl Into<String>) -> Self {
         Self::Status(status, text.into())
     }
+
+    /// Returns the status, the text for the client, and the number of seconds after which it may repeat the
+    /// request, if that helps.
+    pub(crate) fn explained(self) -> (StatusCode, String, Option<u32>) {
+        match self {
+            Self::Status(status, text) => (status, text, None),
+            Self::Call(CallFailure::Error(error)) => (status_of(&error), error.text, None),
+            Self::Call(CallFailure::Later(seconds)) => {
+                let text =
+                    format!("The server is not ready for this request; repeat it after {seconds} seconds.");
+                (StatusCode::SERVICE_UNAVAILABLE, text, Some(seconds))
+            }
+            Self::Call(CallFailure::Redirect(_)) => {
+                (StatusCode::BAD_GATEWAY, "another server has the answer".to_owned(), None)
+            }
+        }
+    }
 }
 
 impl From<CallFailure> for RequestRefusal {
@@ -147,19 +164,30 @@ pub(crate) fn set(reply: &mut RequestReply, name: HeaderName, value: &str) {
 
 /// Returns the reply to a request that is refused with a status.
 pub(crate) fn refused(status: StatusCode, what: &str) -> RequestReply {
-    let mut reply = text(status, format!("{}\n", text::xml(what)));
-    if status == StatusCode::UNAUTHORIZED {
-        set(&mut reply, WWW_AUTHENTICATE, "Bearer");
-    }
-    reply
+    refuse(RequestRefusal::new(status, what))
 }
 
 /// Returns the reply that asks to repeat a request later.
 pub(crate) fn later(seconds: u32) -> RequestReply {
-    let what = format!("The server is not ready for this request; repeat it after {seconds} seconds.");
-    let mut reply = refused(StatusCode::SERVICE_UNAVAILABLE, &what);
-    reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    refuse(CallFailure::Later(seconds).into())
+}
+
+/// Returns the reply to a request that is refused.
+pub(crate) fn refuse(refusal: RequestRefusal) -> RequestReply {
+    let (status, what, retry) = refusal.explained();
+    let mut reply = text(status, format!("{}\n", text::xml(&what)));
+    add_refusal_headers(&mut reply, retry);
     reply
+}
+
+/// Adds the headers of every refusal with the status of this reply.
+pub(crate) fn add_refusal_headers(reply: &mut RequestReply, retry: Option<u32>) {
+    if reply.status() == StatusCode::UNAUTHORIZED {
+        set(reply, WWW_AUTHENTICATE, "Bearer");
+    }
+    if let Some(seconds) = retry {
+        reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
 }
 
 /// Returns the status of an error. The number of the system is more exact where it has no kind of its own.

@@ -247,21 +247,7 @@ impl RequestContext {
                 };
                 redirect::reply(&self.head.method, &to, scheme, path, &self.forwarded, keeps_secrets)
             }
-            refusal => refuse(refusal),
-        }
-    }
-}
-
-/// Returns the reply to a request that is refused without a redirect.
-fn refuse(refusal: RequestRefusal) -> RequestReply {
-    match refusal {
-        RequestRefusal::Status(status, what) => reply::refused(status, &what),
-        RequestRefusal::Call(CallFailure::Error(error)) => {
-            reply::refused(reply::status_of(&error), &error.text)
-        }
-        RequestRefusal::Call(CallFailure::Later(seconds)) => reply::later(seconds),
-        RequestRefusal::Call(CallFailure::Redirect(_)) => {
-            reply::refused(StatusCode::BAD_GATEWAY, "another server has the answer")
+            refusal => reply::refuse(refusal),
         }
     }
 }
@@ -298,7 +284,7 @@ async fn answer(connection: Arc<ServedConnection>, head: Parts, body: &mut Incom
     let mut reply = replied.unwrap_or_else(|refusal| match macaroon {
         Some(endpoint) => macaroons::refuse(endpoint, refusal),
         None if is_tape => tape::refuse(refusal),
-        None => refuse(refusal),
+        None => reply::refuse(refusal),
     });
     let shared = connection.shared();
     reply.headers_mut().insert(SERVER, SERVER_NAME);

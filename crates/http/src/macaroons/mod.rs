@@ -12,16 +12,13 @@
 mod request;
 
 use crate::STALL_TIME_MAX;
-use crate::call::CallFailure;
 use crate::config::MacaroonEndpoints;
 use crate::reply::{self, ReplyBody, RequestRefusal, RequestReply};
 use crate::service::RequestContext;
 use auth::macaroons::Activity;
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{
-    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
-};
+use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 pub use request::{parse_form, parse_json};
@@ -183,18 +180,7 @@ fn check_path(target: &Target) -> Result<&str, RequestRefusal> {
 
 /// Returns the reply to a request that is refused.
 pub(crate) fn refuse(endpoint: MacaroonEndpoint, refusal: RequestRefusal) -> RequestReply {
-    let (status, what, retry) = match refusal {
-        RequestRefusal::Status(status, what) => (status, what, None),
-        RequestRefusal::Call(CallFailure::Error(error)) => (reply::status_of(&error), error.text, None),
-        RequestRefusal::Call(CallFailure::Later(seconds)) => {
-            let what =
-                format!("The server is not ready for this request; repeat it after {seconds} seconds.");
-            (StatusCode::SERVICE_UNAVAILABLE, what, Some(seconds))
-        }
-        RequestRefusal::Call(CallFailure::Redirect(_)) => {
-            (StatusCode::BAD_GATEWAY, "another server has the answer".to_owned(), None)
-        }
-    };
+    let (status, what, retry) = refusal.explained();
     let code = match status {
         StatusCode::UNAUTHORIZED => "invalid_client",
         StatusCode::FORBIDDEN => "access_denied",
@@ -203,16 +189,13 @@ pub(crate) fn refuse(endpoint: MacaroonEndpoint, refusal: RequestRefusal) -> Req
         _ => "server_error",
     };
     let mut refused = json_reply(status, &json!({ "error": code, "error_description": what }));
+    reply::add_refusal_headers(&mut refused, retry);
     match status {
-        StatusCode::UNAUTHORIZED => reply::set(&mut refused, WWW_AUTHENTICATE, "Bearer"),
         StatusCode::METHOD_NOT_ALLOWED => reply::set(&mut refused, ALLOW, endpoint.methods()),
         StatusCode::UNSUPPORTED_MEDIA_TYPE => {
             reply::set(&mut refused, ACCEPT, endpoint.body_type().unwrap_or_default());
         }
         _ => {}
-    }
-    if let Some(seconds) = retry {
-        refused.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     refused
 }

@@ -136,36 +136,17 @@ fn json(status: StatusCode, text: String) -> RequestReply {
 
 /// Returns the reply to a call that is refused (RFC 9457, formerly 7807).
 pub(crate) fn refuse(refusal: RequestRefusal) -> RequestReply {
-    let (status, detail) = match &refusal {
-        RequestRefusal::Status(status, text) => (*status, text.clone()),
-        RequestRefusal::Call(CallFailure::Error(error)) => (status_of(error), error.text.clone()),
-        RequestRefusal::Call(CallFailure::Later(seconds)) => {
-            let text =
-                format!("The server is not ready for this request; repeat it after {seconds} seconds.");
-            (StatusCode::SERVICE_UNAVAILABLE, text)
-        }
-        RequestRefusal::Call(CallFailure::Redirect(_)) => {
-            (StatusCode::BAD_GATEWAY, "Another server has the answer.".to_owned())
-        }
-    };
-    // The headers are those of every refusal with this status.
-    let mut replied = match refusal {
-        RequestRefusal::Call(CallFailure::Later(seconds)) => reply::later(seconds),
-        _ => reply::refused(status, ""),
-    };
-    *replied.body_mut() = ReplyBody::Whole(Bytes::from(text::problem(status, &detail)));
+    let is_full = matches!(&refusal, RequestRefusal::Call(CallFailure::Error(error))
+        if matches!(error.kind, ErrorKind::OverQuota | ErrorKind::Overloaded));
+    let (status, detail, retry) = refusal.explained();
+    let status = if is_full { StatusCode::TOO_MANY_REQUESTS } else { status };
+    let mut replied = reply::with_body(status, ReplyBody::Whole(Bytes::from(text::problem(status, &detail))));
     reply::set(&mut replied, CONTENT_TYPE, PROBLEM);
+    reply::add_refusal_headers(&mut replied, retry);
     if status == StatusCode::METHOD_NOT_ALLOWED {
         reply::set(&mut replied, ALLOW, "GET,POST,DELETE,OPTIONS");
     }
     replied
-}
-
-fn status_of(error: &base::Error) -> StatusCode {
-    match error.kind {
-        ErrorKind::OverQuota | ErrorKind::Overloaded => StatusCode::TOO_MANY_REQUESTS,
-        _ => reply::status_of(error),
-    }
 }
 
 /// A list that is sent part by part.
