@@ -1,6 +1,7 @@
 //! Requests of the WLCG Tape REST API. A request to stage files becomes transfers in the same queue as
 //! a prepare request, with an id of the same form.
 
+use crate::describe;
 use crate::errno::{self, unable};
 use crate::file_system::Logical;
 use crate::job;
@@ -10,7 +11,7 @@ use crate::staged_files::{StagedServices, USER_OWNER, request_owner};
 use crate::stager::{RecordChange, RecordedFile, RecordedNeed, StageRequest};
 use base::{Error, ErrorKind, LogicalPath};
 use std::sync::Arc;
-use storage::{COPY_TIME_ATTRIBUTE, CopyTime, Metadata, Now, Pool};
+use storage::{COPY_TIME_ATTRIBUTE, CopyTime, Now, Pool};
 use vfs::{
     Answer, Caller, DeferredReply, Locality, LocatedFile, ReplyTo, Started, TapeFile, TapeRequest, TapeWork,
     Value,
@@ -21,10 +22,6 @@ const RECORD_THREADS_MAX: usize = 2;
 
 /// Maximum number of threads that look where files are. They wait for disks and for mass storage.
 const LOCALITY_THREADS_MAX: usize = 4;
-
-/// `st_mode`: the type of a file, and that of a directory.
-const TYPE_MASK: u32 = 0o170_000;
-const TYPE_DIRECTORY: u32 = 0o040_000;
 
 /// The threads of tape requests, which no other operation needs.
 pub(crate) struct TapePools {
@@ -192,7 +189,9 @@ fn queue_owner(caller: &Caller, mark: &str) -> Arc<str> {
 fn need(files: &Logical, path: &LogicalPath) -> Result<RecordedNeed, Error> {
     files.check_export(path)?;
     match files.backend().stat_now(&path.without_slash()) {
-        Now::Done(Ok(found)) if is_directory(&found) => Err(unable("stage", path, errno::IS_A_DIRECTORY)),
+        Now::Done(Ok(found)) if describe::is_directory(&found) => {
+            Err(unable("stage", path, errno::IS_A_DIRECTORY))
+        }
         Now::Done(Ok(_)) if files.look_now(path) == Some(PathPresence::Here { pending: true }) => {
             let text = format!("Unable to stage {}; it is being written", path.text());
             Err(Error::new(ErrorKind::FileLocked, text))
@@ -206,17 +205,13 @@ fn need(files: &Logical, path: &LogicalPath) -> Result<RecordedNeed, Error> {
     }
 }
 
-fn is_directory(found: &Metadata) -> bool {
-    found.mode & TYPE_MASK == TYPE_DIRECTORY
-}
-
 /// Returns where a file is. May block for long.
 fn locate(services: &StagedServices, request: &TapeRequest, path: &LogicalPath) -> Result<Locality, Error> {
     request.check(path)?;
     let (files, plain) = (&services.inner, path.without_slash());
     files.check_export(path)?;
     match files.backend().stat(&plain) {
-        Ok(found) if is_directory(&found) => Err(unable("locate", path, errno::IS_A_DIRECTORY)),
+        Ok(found) if describe::is_directory(&found) => Err(unable("locate", path, errno::IS_A_DIRECTORY)),
         Ok(found) if found.offline => Ok(Locality::Tape),
         Ok(_) if files.presence(&plain) == (PathPresence::Here { pending: true }) => {
             Ok(Locality::Unavailable)

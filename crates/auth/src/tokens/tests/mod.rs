@@ -333,10 +333,9 @@ fn a_map_rule_below_a_directory_counts_as_a_rule_below() {
     assert!(!below("", &json!({"scope": "storage.modify:/"}), "/protected/a"), "a scope decides");
 }
 
-#[test]
-fn rules_know_the_bearer_also_where_another_operation_is_asked_for() {
-    let scratch = Scratch::new();
-    let map = scratch.write("map", r#"[{"sub": "carol", "result": "carol"}]"#);
+/// Returns the policy of an issuer whose tokens have their names from this map file.
+fn with_map(scratch: &Scratch, map: &str) -> TokenPolicy {
+    let map = scratch.write("map", map);
     let keys = scratch.write("keys", &vector("ztn.json")["keys"]["jwks"].to_string());
     let text = format!(
         "[Global]\naudience = https://localhost:23040\n[Issuer one]\nissuer = {ISSUER}\nbase_path = /protected\njwks_file = {}\nname_mapfile = {}\n",
@@ -344,7 +343,13 @@ fn rules_know_the_bearer_also_where_another_operation_is_asked_for() {
         map.display()
     );
     let source = TokenPolicySource { path: scratch.write("cfg", &text), check: AuthdbCheck::ForServer };
-    let tokens = Arc::new(TokenPolicy::load(source).unwrap());
+    TokenPolicy::load(source).unwrap()
+}
+
+#[test]
+fn rules_know_the_bearer_also_where_another_operation_is_asked_for() {
+    let scratch = Scratch::new();
+    let tokens = Arc::new(with_map(&scratch, r#"[{"sub": "carol", "result": "carol"}]"#));
     let policy = AccessPolicy::new(
         vec![CredentialLayer::Tokens(tokens.clone())],
         Some(rules("u carol /protected/tape rl\nu * /protected/open rl\n")),
@@ -462,15 +467,7 @@ fn a_token_with_as_many_map_rules_as_possible_is_cached() {
     let scratch = Scratch::new();
     let rule = |number| json!({"path": format!("/{number:060}"), "result": format!("u{number}")});
     let rules: Vec<Value> = (0..MAP_RULES_MAX).map(rule).collect();
-    let map = scratch.write("map", &serde_json::to_string(&rules).unwrap());
-    let keys = scratch.write("keys", &vector("ztn.json")["keys"]["jwks"].to_string());
-    let text = format!(
-        "[Global]\naudience = https://localhost:23040\n[Issuer one]\nissuer = {ISSUER}\nbase_path = /protected\njwks_file = {}\nname_mapfile = {}\n",
-        keys.display(),
-        map.display()
-    );
-    let source = TokenPolicySource { path: scratch.write("cfg", &text), check: AuthdbCheck::ForServer };
-    let policy = TokenPolicy::load(source).unwrap();
+    let policy = with_map(&scratch, &serde_json::to_string(&rules).unwrap());
     let token = token(&json!({}));
     assert_eq!(fault(&policy, &token), None);
     let Some(TokenVerdict::Valid(cached)) = policy.recall(token.as_bytes(), now()) else {
