@@ -7,8 +7,8 @@ import zlib
 import pytest
 
 import peers
-from test_http_server import HTTP, OurWebServer
 from tools import data, run
+from web import OurWebServer
 
 CONTENT = data(3_000_000)
 
@@ -24,7 +24,7 @@ NOT_AS_LITMUS_EXPECTS = {
 
 @pytest.fixture(scope="module")
 def ours():
-    with OurWebServer(HTTP) as server:
+    with OurWebServer() as server:
         (server.tree / "w").mkdir()
         peers.give(server.tree / "w")
         yield server

@@ -13,24 +13,20 @@ import certificates
 import clusters
 import peers
 from tools import wait_until
-from web import AnsweringServer, TheirWebServer
+from web import HTTP, AnsweringServer, OurWebServer, TheirWebServer
 
 SECONDS = 60 * peers.SLOWNESS
 SMALL = b"hello world\n"
 BIG = bytes(range(256)) * 20_000
 SECRET = "secret-of-the-user"
-OURS = "xrd.protocol http *\nxrootd.chksum max 2 adler32 md5 crc32c\nhttp.exthandler xrdtpc +notls libXrdHttpTPC.so\n"
+HANDLER = "http.exthandler xrdtpc +notls libXrdHttpTPC.so\n"
 
 
-class OurCopies(peers.Ours):
+class OurCopies(OurWebServer):
     """Our server with third-party copies over HTTP."""
 
     def __init__(self, settings="", **how):
-        super().__init__(settings=OURS + settings, **how)
-
-    @property
-    def origin(self):
-        return f"http://localhost:{self.port}"
+        super().__init__(settings=HANDLER + settings, **how)
 
 
 class TheirCopies(TheirWebServer):
@@ -443,7 +439,7 @@ def test_rights_are_those_of_put_and_get(other, remote):
 
 
 def test_a_manager_redirects_copies_to_servers(other):
-    with clusters.Cluster(clusters.PAIR, "ours", settings=OURS) as cluster:
+    with clusters.Cluster(clusters.PAIR, "ours", settings=HTTP + HANDLER) as cluster:
         area = clusters.Area(cluster)
         area.put("f", SMALL, "s1")
         manager = cluster.man

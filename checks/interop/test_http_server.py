@@ -21,27 +21,11 @@ import peers
 from issuers import AUDIENCE, Issuer
 from origins import Proxy
 from tools import wait_until, xrdcp, xrdfs
-from web import TheirWebServer
+from web import HTTP, OurWebServer, TheirWebServer
 
-HTTP = "xrd.protocol http *\nxrootd.chksum max 2 adler32 md5 crc32c\n"
 BIG = bytes(range(256)) * 4096
 SMALL = b"hello world\n"
 SECONDS = 30 * peers.SLOWNESS
-
-
-class OurWebServer(peers.Ours):
-    """Our server with HTTP."""
-
-    def __init__(self, settings="", **how):
-        super().__init__(settings=HTTP + settings, **how)
-
-    @property
-    def web_port(self):
-        return self.port
-
-    @property
-    def origin(self):
-        return f"http://localhost:{self.port}"
 
 
 def place_tree(server):

@@ -8,7 +8,6 @@ import os
 import signal
 import stat
 import subprocess
-import threading
 import zlib
 from pathlib import Path
 
@@ -19,25 +18,13 @@ import clusters
 import peers
 import tools
 from tools import data, run, scalla, wait_until
-from web import AnsweringServer, TheirWebServer, WebServer
+from web import AnsweringServer, OurWebServer, PythonServer, TheirWebServer, WebServer
 
 MIB = 1024 * 1024
 CONTENT = {"empty": b"", "small": b"hello world\n", "big": data(9 * MIB + 5)}
-OURS = "xrd.protocol http *\nxrootd.chksum max 2 adler32 md5 crc32c\n"
 
 
-class OurWebServer(peers.Ours):
-    """Our server with HTTP."""
-
-    def __init__(self, settings="", **how):
-        super().__init__(settings=OURS + settings, **how)
-
-    @property
-    def origin(self):
-        return f"http://localhost:{self.port}"
-
-
-class PlainServer:
+class PlainServer(PythonServer):
     """The file server of Python, which ignores ranges."""
 
     def __init__(self, directory):
@@ -47,14 +34,6 @@ class PlainServer:
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=directory))
         self.origin = f"http://localhost:{self.server.server_address[1]}"
-
-    def __enter__(self):
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.server.server_close()
 
 
 class StatusServer(AnsweringServer):

@@ -8,7 +8,37 @@ import threading
 import peers
 
 
-class AnsweringServer:
+HTTP = "xrd.protocol http *\nxrootd.chksum max 2 adler32 md5 crc32c\n"
+
+
+class OurWebServer(peers.Ours):
+    """Our server with HTTP and checksums."""
+
+    def __init__(self, settings="", **how):
+        super().__init__(settings=HTTP + settings, **how)
+
+    @property
+    def web_port(self):
+        return self.port
+
+    @property
+    def origin(self):
+        return f"http://localhost:{self.port}"
+
+
+class PythonServer:
+    """A server of Python that runs on a thread of its own: `server`."""
+
+    def __enter__(self):
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class AnsweringServer(PythonServer):
     """An HTTP server on threads, whose method `answer` gives the replies."""
 
     def __init__(self):
@@ -35,14 +65,6 @@ class AnsweringServer:
 
         self.server = Threads(("127.0.0.1", 0), Handler)
         self.port = self.server.server_address[1]
-
-    def __enter__(self):
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.server.server_close()
 
 
 class WebServer(AnsweringServer):
