@@ -176,7 +176,8 @@ impl LoadOutcome {
     }
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
+/// Returns the middle of values, or none of none.
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let upper = *values.get(values.len() / 2)?;
     let lower = *values.get((values.len() - 1) / 2)?;
