@@ -136,10 +136,12 @@ impl<O: CacheOrigin> MemoryCacheReader<O> {
                 continue;
             }
             let is_missing = |next: &u64| !self.cache.pages.contains(self.key(*next));
-            let end = page + 1 + (page + 1..pages.end).take_while(is_missing).count() as u64;
-            let _turn = self.file.turn(page..end, until).await;
-            // Another reader may have fetched it while this one has waited.
-            if self.cache.pages.contains(self.key(page)) {
+            let missing_to = |end| page + (page..end).take_while(is_missing).count() as u64;
+            let wanted = missing_to(pages.end);
+            let _turn = self.file.turn(page..wanted, until).await;
+            // Other readers may have fetched some while this one has waited.
+            let end = missing_to(wanted);
+            if end == page {
                 continue;
             }
             let fetched = at..(end * self.page_bytes()).min(self.file.version().size);
