@@ -5,6 +5,7 @@ use crate::assembly;
 use crate::cluster::ClusterThread;
 use crate::error::StartError;
 use crate::login;
+use crate::process;
 use crate::third_party;
 use crate::tls;
 use auth::s3::S3Credentials;
@@ -162,6 +163,9 @@ fn object_store(url: &Url, bucket: &str, values: &StoreValues) -> Result<Arc<Obj
 /// Time that a reader of the disk cache waits for the connection of another one.
 const CACHE_PATIENCE: Duration = Duration::from_secs(4);
 
+/// Number of bytes of files in a cache whose pages have checksums, if the memory of the machine is not known.
+const PAGED_BYTES: u64 = 1 << 30;
+
 /// Returns the configuration of the disk cache, if there is one.
 fn cache(effective: &Effective) -> Result<Option<ProxyCacheConfig>, String> {
     let values = &effective.proxy.cache;
@@ -180,6 +184,7 @@ fn cache(effective: &Effective) -> Result<Option<ProxyCacheConfig>, String> {
     let settings = DiskCacheSettings {
         block_bytes: *values.block_bytes,
         memory_bytes: *values.memory,
+        paged_bytes: process::memory_bytes().unwrap_or(PAGED_BYTES),
         prefetch_bytes: u64::from(*values.prefetch).saturating_mul(*values.block_bytes),
         patience: CACHE_PATIENCE,
         limits: CacheLimits { low: space(low), high: space(high), files: *values.files_bytes, shares },

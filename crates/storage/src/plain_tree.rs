@@ -280,15 +280,16 @@ impl PlainFile {
         Ok(done)
     }
 
-    /// Reads bytes that are in memory, without waiting. Returns whether all of `into` was read. Some file systems cannot.
+    /// Reads a range that is in memory into several buffers, in order, without waiting. Returns whether all of them were
+    /// filled. Some file systems cannot.
     #[must_use]
-    pub fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
-        let length = into.len();
+    pub fn read_now(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> bool {
+        let length: usize = into.iter().map(|part| part.len()).sum();
         // The kernel would take -1 as the position of the descriptor.
         if i64::try_from(offset).is_err() {
             return false;
         }
-        let read = preadv2(&self.0, &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT);
+        let read = preadv2(&self.0, into, offset, ReadWriteFlags::NOWAIT);
         read.is_ok_and(|count| count == length)
     }
 
@@ -459,11 +460,13 @@ mod tests {
         let root = TestDirectory::new("plain-now");
         let file = PlainTree::open(root.path()).unwrap().create_file(&path("/f")).unwrap();
         file.write_at(0, &[7; 5000]).unwrap();
-        let mut bytes = [9; 20];
+        let (mut one, mut other) = ([9; 20], [9; 5]);
+        let mut read =
+            |offset| file.read_now(offset, &mut [IoSliceMut::new(&mut one), IoSliceMut::new(&mut other)]);
+        assert!(!read(4980), "bytes behind the end");
+        assert!(!read(u64::MAX));
         // File systems that cannot tell always refuse.
-        assert!(!file.read_now(100, &mut bytes) || bytes == [7; 20]);
-        assert!(!file.read_now(4990, &mut bytes), "bytes behind the end");
-        assert!(!file.read_now(u64::MAX, &mut bytes));
+        assert!(!read(100) || (one, other) == ([7; 20], [7; 5]));
     }
 
     #[test]

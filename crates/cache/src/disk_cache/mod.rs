@@ -140,7 +140,8 @@ impl<O: CacheOrigin> DiskCache<O> {
             return Err(CacheStartError::Limits);
         }
         let writes = Pool::new("cache-write", WRITE_THREADS);
-        let context = Arc::new(StoreContext::new(disk, settings.block_bytes).closing_on(writes.clone()));
+        let context = StoreContext::new(disk, settings.block_bytes).closing_on(writes.clone());
+        let context = Arc::new(context.with_pages_of(settings.paged_bytes));
         let shared = Arc::new(CacheShared::new(
             runtime,
             context,

@@ -12,6 +12,9 @@ pub struct DiskCacheSettings {
     pub block_bytes: u64,
     /// Maximum number of bytes in memory between their request at the origin and their arrival on disk.
     pub memory_bytes: u64,
+    /// Number of bytes of files whose pages have checksums in memory; they take 1/680 of it. More than the system can
+    /// keep of files in its memory is of no use.
+    pub paged_bytes: u64,
     /// Maximum number of bytes that are fetched ahead of a reader; 0 for none.
     pub prefetch_bytes: u64,
     /// Time that a reader waits for bytes that another one fetches, before it requests them by its own connection.

@@ -4,13 +4,15 @@
 //! so a claim is true after a power cut at any point. Each block is compared with its checksum when it is
 //! read, in case something else has changed the data.
 
+use super::page_checksums::append_page_checksums;
+use super::page_read::PageRead;
 use super::state_file::{DecodedState, block_bytes_for};
 use super::store_context::{DATA_ATTRIBUTE, found, is_unclaimed};
 use super::{CacheDiskFile, CacheKey, OriginVersion, StoreContext, StoredState, access_history};
 use crate::{BlockMap, CacheAccess, CacheChecks};
-use digest::{Algorithm, RunningChecksum, crc32c};
+use digest::{Algorithm, RunningChecksum, crc32c, pages::PAGE_BYTES};
 use std::collections::{HashMap, HashSet};
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use thiserror::Error;
@@ -19,9 +21,11 @@ use thiserror::Error;
 const PIECE_BYTES: u64 = 256 * 1024;
 /// Maximum number of bytes that are read at once without waiting. They stay in the processor's cache for their checksum.
 const NOW_PIECE_BYTES: u64 = 32 * 1024;
-/// Maximum number of bytes of blocks that a read without waiting reads and compares.
+/// Maximum number of bytes that a read without waiting reads and compares.
 const NOW_BYTES_MAX: u64 = 256 * 1024;
-/// Maximum number of bytes that are verified for each byte of a read without waiting, beyond [`NOW_SMALL_BYTES`]. A
+/// Maximum number of pages of a read without waiting that compares pages.
+const NOW_PAGES_MAX: usize = NOW_BYTES_MAX as usize / PAGE_BYTES + 1;
+/// Maximum number of bytes of blocks that are verified for each byte of a read without waiting, beyond [`NOW_SMALL_BYTES`]. A
 /// request of many small pieces would otherwise keep its thread busy with blocks of which it wants little.
 const NOW_FACTOR: u64 = 4;
 /// Number of bytes that may be verified for any read without waiting.
@@ -70,6 +74,8 @@ pub struct BlockStore {
     state: Mutex<StoreState>,
     /// Held while the state file is replaced, and while the files are removed.
     claiming: Mutex<Claiming>,
+    /// The number of this store among the checksums of pages.
+    number: u64,
 }
 
 struct Claiming {
@@ -163,6 +169,7 @@ impl BlockStore {
             block_bytes,
             state: Mutex::new(state),
             claiming: Mutex::new(Claiming { is_removed: false, recorded }),
+            number: context.pages.next_store(),
         })
     }
 
@@ -252,13 +259,36 @@ impl BlockStore {
         damaged
     }
 
-    /// Reads stored bytes that are in memory, without waiting for the disk, and compares their blocks with their
-    /// checksums. Returns whether all of `into` was read; otherwise it may be written partly.
+    /// Reads stored bytes that are in memory, without waiting for the disk, and compares their pages or blocks with
+    /// their checksums. Returns whether all of `into` was read; otherwise it may be written partly.
     pub(crate) fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
-        let end = offset.saturating_add(into.len() as u64);
-        if into.is_empty() || end > self.version.size {
-            return false;
+        let Some(read) = PageRead::new(offset, into.len(), self.version.size) else { return false };
+        self.read_pages_now(&read, into).unwrap_or_else(|| self.read_blocks_now(offset, into))
+    }
+
+    /// Reads and compares pages. `None` if their checksums are not known, or the read is too long.
+    fn read_pages_now(&self, read: &PageRead, into: &mut [u8]) -> Option<bool> {
+        let pages = read.pages();
+        let mut expected = [0; NOW_PAGES_MAX];
+        let expected = expected.get_mut(..usize::try_from(pages.end - pages.start).ok()?)?;
+        if !self.has_whole_pages() || !self.context.pages.look_up(self.number, pages.start, expected) {
+            return None;
         }
+        let pages_of_block = self.block_bytes / PAGE_BYTES as u64;
+        let mut blocks = pages.start / pages_of_block..=(pages.end - 1) / pages_of_block;
+        let state = self.state();
+        let is_stored = blocks.all(|block| state.checksum(block).is_some());
+        drop(state);
+        Some(is_stored && self.data().is_ok_and(|data| read.run(data, into, expected)))
+    }
+
+    /// Reports whether each page belongs to one block.
+    const fn has_whole_pages(&self) -> bool {
+        self.block_bytes.is_multiple_of(PAGE_BYTES as u64)
+    }
+
+    fn read_blocks_now(&self, offset: u64, into: &mut [u8]) -> bool {
+        let end = offset.saturating_add(into.len() as u64);
         let (first, last) = (offset / self.block_bytes, (end - 1) / self.block_bytes);
         let verified = self.bytes_of(last).end - self.bytes_of(first).start;
         if verified > NOW_BYTES_MAX || verified > NOW_SMALL_BYTES.max(into.len() as u64 * NOW_FACTOR) {
@@ -305,7 +335,7 @@ impl BlockStore {
         let data = self.data()?;
         Ok(match how {
             BlockRead::Waiting => data.read_at(offset, into)? == into.len(),
-            BlockRead::Now => data.read_now(offset, into),
+            BlockRead::Now => data.read_now(offset, &mut [IoSliceMut::new(into)]),
         })
     }
 
@@ -321,8 +351,14 @@ impl BlockStore {
             // Another read has found it damaged meanwhile.
             return Ok(false);
         };
+        let mut pages = Vec::new();
         if bytes.start == at && bytes.end - bytes.start == part.len() as u64 {
-            return Ok(self.read_piece(how, at, part)? && self.has_checksum(block, expected, crc32c(part)));
+            let is_good = self.read_piece(how, at, part)? && self.has_checksum(block, expected, crc32c(part));
+            if is_good && self.has_whole_pages() {
+                append_page_checksums(&mut pages, part);
+                self.record_pages(bytes.start, &pages);
+            }
+            return Ok(is_good);
         }
         let mut running = RunningChecksum::new(Algorithm::Crc32c);
         let mut from = bytes.start;
@@ -333,6 +369,8 @@ impl BlockStore {
                 return Ok(false);
             }
             running.update(piece);
+            // Pieces have whole pages.
+            append_page_checksums(&mut pages, piece);
             let until = from + length as u64;
             let (begin, end) = (at.max(from), (at + part.len() as u64).min(until));
             if begin < end {
@@ -345,7 +383,16 @@ impl BlockStore {
             from = until;
         }
         let value = running.finish().bytes().iter().fold(0, |value, byte| value << 8 | u32::from(*byte));
-        Ok(self.has_checksum(block, expected, value))
+        let is_good = self.has_checksum(block, expected, value);
+        if is_good && self.has_whole_pages() {
+            self.record_pages(bytes.start, &pages);
+        }
+        Ok(is_good)
+    }
+
+    /// Keeps the checksums of the pages of a block that is right.
+    fn record_pages(&self, begin: u64, checksums: &[u32]) {
+        self.context.pages.record(self.number, begin / PAGE_BYTES as u64, checksums);
     }
 
     /// Compares a checksum, or records that of a block that XRootD has stored.

@@ -2,7 +2,7 @@
 //! is not synced.
 
 use base::LogicalPath;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::path::Path;
 use std::sync::Arc;
 use storage::{PlainFile, PlainKind, PlainStatus, PlainTree};
@@ -41,8 +41,9 @@ pub trait CacheDisk: Send + Sync {
 pub trait CacheDiskFile: Send + Sync {
     /// Reads. Fewer bytes than requested mean the end of the file.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
-    /// Reads bytes that are in memory, without waiting. Returns whether all of `into` was read.
-    fn read_now(&self, offset: u64, into: &mut [u8]) -> bool;
+    /// Reads a range that is in memory into several buffers, in order, without waiting. Returns whether all of them
+    /// were filled.
+    fn read_now(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> bool;
     /// Writes all bytes.
     fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()>;
     /// Waits until data and size are durable.
@@ -116,7 +117,7 @@ impl CacheDiskFile for PlainFile {
         Self::read_at(self, offset, into)
     }
 
-    fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
+    fn read_now(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> bool {
         Self::read_now(self, offset, into)
     }
 

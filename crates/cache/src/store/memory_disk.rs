@@ -7,7 +7,7 @@ use super::{CacheDisk, CacheDiskFile};
 use base::{LogicalPath, SplitMix64};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use storage::{PlainKind, PlainStatus};
 
@@ -449,8 +449,13 @@ impl CacheDiskFile for MemoryFile {
         Ok(count)
     }
 
-    fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
-        self.read_at(offset, into).is_ok_and(|count| count == into.len())
+    fn read_now(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> bool {
+        let mut at = offset;
+        into.iter_mut().all(|part| {
+            let is_read = self.read_at(at, part).is_ok_and(|count| count == part.len());
+            at += part.len() as u64;
+            is_read
+        })
     }
 
     fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {

@@ -9,6 +9,8 @@
 //! | `disk` | [`CacheDisk`]: the system calls that the cache makes |
 //! | `index` | [`IndexJournal`], [`RecordedIndex`]: which files are stored, for the next start |
 //! | `origin_version` | [`OriginVersion`]: a version of a file at its origin |
+//! | `page_checksums` | checksums of pages that were compared with those of their blocks |
+//! | `page_read` | a read of stored bytes that verifies its pages |
 //! | `pin_file` | [`CachePin`]: files that stay, and the file with all pins |
 //! | `state_file` | [`StoredState`]: the content of the file beside the data |
 //! | `store_context` | [`StoreContext`]: what all stores share, and removals |
@@ -22,6 +24,8 @@ mod directory;
 mod disk;
 mod index;
 mod origin_version;
+mod page_checksums;
+mod page_read;
 mod pin_file;
 mod state_file;
 mod store_context;
@@ -42,6 +46,7 @@ pub use directory::{CacheDirectory, CachedFileStatus};
 pub use disk::{CacheDisk, CacheDiskEntries, CacheDiskFile, open_disk};
 pub(crate) use index::{IndexJournal, RecordedFile, RecordedIndex, SnapshotWriter, resume as resume_index};
 pub use origin_version::{OriginVersion, VERSION_AGE_MIN};
+pub(crate) use page_checksums::PageChecksums;
 pub(crate) use pin_file::add as add_pin;
 pub use pin_file::{CACHE_PINS_MAX, CachePin};
 pub(crate) use state_file::{DecodedState, StoredState, stored_bytes};

@@ -2,7 +2,7 @@
 
 use super::cache_key::OWN_DIRECTORY;
 use super::state_file::{DecodedState, STATE_BYTES_MAX};
-use super::{CacheDisk, CacheDiskFile, CacheKey, IndexJournal, StoreError, StoredState};
+use super::{CacheDisk, CacheDiskFile, CacheKey, IndexJournal, PageChecksums, StoreError, StoredState};
 use base::{LogicalPath, Owner};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -31,6 +31,7 @@ pub(crate) struct StoreContext {
     unsynced: Mutex<UnsyncedDirectories>,
     /// Records all changes of files.
     pub(crate) journal: IndexJournal,
+    pub(super) pages: PageChecksums,
 }
 
 /// Directories from which names were removed that may come back after a power cut, with the number of the last
@@ -46,12 +47,18 @@ impl StoreContext {
     pub(crate) fn new(disk: Arc<dyn CacheDisk>, block_bytes: u64) -> Self {
         let (next_name, unsynced) = (AtomicU64::new(0), Mutex::default());
         let journal = IndexJournal::new(disk.clone());
-        Self { disk, block_bytes, closing: None, next_name, unsynced, journal }
+        let pages = PageChecksums::new(0);
+        Self { disk, block_bytes, closing: None, next_name, unsynced, journal, pages }
     }
 
     /// Lets a pool close data files, because the last close of a removed file frees its space, which takes long.
     pub(crate) fn closing_on(self, pool: Arc<Pool>) -> Self {
         Self { closing: Some(pool), ..self }
+    }
+
+    /// Keeps checksums of pages of this number of bytes of files.
+    pub(crate) fn with_pages_of(self, bytes: u64) -> Self {
+        Self { pages: PageChecksums::new(bytes), ..self }
     }
 
     /// Closes a data file.

@@ -64,6 +64,10 @@ async fn history(seed: u64) {
         settings.memory_bytes = 8 * BLOCK;
     }
     if rng.draw().is_multiple_of(2) {
+        // Blocks of whole pages.
+        settings.block_bytes = 4096 << (rng.draw() % 2);
+    }
+    if rng.draw().is_multiple_of(2) {
         settings.limits.files = Some(25 * BLOCK);
     }
     world.fail_one_of(if rng.draw().is_multiple_of(2) { 20 } else { 0 });

@@ -57,6 +57,68 @@ async fn damaged_bytes_are_never_read_without_waiting() {
     assert!(whole(&reader));
 }
 
+/// A block of several pages.
+const LARGE: u64 = 4 * PAGE;
+const PAGE: u64 = 4096;
+
+#[tokio::test]
+async fn small_reads_of_large_blocks_wait_until_their_blocks_were_compared() {
+    let world = World::new();
+    world.put("/d/f", 4 * LARGE + 17);
+    let cache = world.start(DiskCacheSettings { block_bytes: LARGE, ..settings() });
+    let reader = world.open(&cache, "/d/f").await.unwrap();
+    world.check_read(&reader, LARGE, 3 * LARGE + 17).await.unwrap();
+    world.settle_stores(&cache).await;
+    assert!(!world.check_read_now(&reader, LARGE + 5, 10), "all of the block would be read");
+    world.check_read(&reader, LARGE + 5, 10).await.unwrap();
+    let before = cache.status();
+    for (offset, length) in [(0, 10), (PAGE - 5, 10), (PAGE, PAGE), (LARGE - 1, 1), (3 * PAGE - 7, PAGE + 7)]
+    {
+        assert!(
+            world.check_read_now(&reader, LARGE + offset, length),
+            "{length} bytes at {offset} of the block"
+        );
+    }
+    assert_eq!(cache.status().bytes_hit - before.bytes_hit, 10 + 10 + PAGE + 1 + PAGE + 7);
+    assert!(!world.check_read_now(&reader, 2 * LARGE - 1, 2), "the next block was not compared");
+    assert!(!world.check_read_now(&reader, LARGE - 1, 2), "the block before is not there");
+    world.check_read(&reader, 2 * LARGE - 1, 2 * LARGE + 18).await.unwrap();
+    assert!(world.check_read_now(&reader, 2 * LARGE - 1, 2));
+    assert!(world.check_read_now(&reader, 4 * LARGE + 3, 100), "the end of the file");
+    // A file that is opened again is compared again.
+    drop(reader);
+    world.settle(&cache).await;
+    let reader = world.open(&cache, "/d/f").await.unwrap();
+    assert!(!world.check_read_now(&reader, LARGE + 5, 10));
+}
+
+#[tokio::test]
+async fn a_damaged_page_is_never_read_and_those_beside_it_are() {
+    let world = World::new();
+    world.put("/d/f", 2 * LARGE);
+    let cache = world.start(DiskCacheSettings { block_bytes: LARGE, ..settings() });
+    let reader = world.open(&cache, "/d/f").await.unwrap();
+    for _ in 0..2 {
+        world.check_read(&reader, 0, 2 * LARGE).await.unwrap();
+        world.settle_stores(&cache).await;
+    }
+    world.disk.flip(&path("/d/f"), (LARGE + PAGE) as usize + 500);
+    assert!(world.check_read_now(&reader, LARGE, PAGE) && world.check_read_now(&reader, LARGE + 2 * PAGE, 9));
+    for (offset, length) in [(PAGE, 1), (PAGE + 500, 1), (PAGE - 1, 2), (2 * PAGE - 1, 2), (0, LARGE)] {
+        assert!(
+            !world.check_read_now(&reader, LARGE + offset, length),
+            "{length} bytes at {offset} of the block"
+        );
+    }
+    let fetched = world.fetched();
+    world.check_read(&reader, LARGE + PAGE, 1).await.unwrap();
+    assert_eq!(world.fetched(), fetched + LARGE);
+    world.settle_stores(&cache).await;
+    assert!(world.check_read_now(&reader, LARGE + PAGE, 1), "it was fetched again");
+    world.disk.fail("read", Errno::IO);
+    assert!(!world.check_read_now(&reader, 0, 10), "the disk fails");
+}
+
 #[tokio::test]
 async fn reads_of_very_many_bytes_of_blocks_wait() {
     let world = World::new();

@@ -21,6 +21,7 @@ pub(crate) fn settings() -> DiskCacheSettings {
     DiskCacheSettings {
         block_bytes: BLOCK,
         memory_bytes: 1 << 20,
+        paged_bytes: 1 << 30,
         prefetch_bytes: 0,
         patience: Duration::from_secs(60),
         limits: CacheLimits {
