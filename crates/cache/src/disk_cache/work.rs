@@ -13,6 +13,13 @@ use std::sync::atomic::Ordering;
 /// Number of bytes that are written before they are made durable.
 const FLUSH_BYTES: u64 = 64 << 20;
 
+/// A block whose bytes have arrived.
+struct ArrivedBlock {
+    fetch: FetchId,
+    block: u64,
+    content: Bytes,
+}
+
 /// A fetch in progress. If its task ends without a result, the reads that wait for it learn of that.
 struct FetchInProgress<O: CacheOrigin> {
     file: Arc<CachedFile<O>>,
@@ -62,12 +69,15 @@ impl<O: CacheOrigin> Drop for BypassInProgress<O> {
 impl<O: CacheOrigin> CachedFile<O> {
     /// Starts work. Nothing of it is waited for.
     pub(super) fn start(self: &Arc<Self>, work: Vec<FileWork<O>>) {
+        let mut stores = Vec::new();
         for work in work {
             match work {
                 FileWork::Fetch { fetch, origin, bytes } => self.fetch(fetch, origin, bytes),
                 FileWork::Lost(fetch) => self.fetched(fetch, &(0..0), Err(CacheReadError::Ended)),
                 FileWork::Bypass { read, origin, bytes } => self.bypass(read, origin, bytes),
-                FileWork::Store { fetch, block, content } => self.store_block(fetch, block, content),
+                FileWork::Store { fetch, block, content } => {
+                    stores.push(ArrivedBlock { fetch, block, content })
+                }
                 FileWork::ReadStored { read, owner, bytes } => {
                     let file = self.clone();
                     let job = move || {
@@ -83,6 +93,9 @@ impl<O: CacheOrigin> CachedFile<O> {
                     self.shared.reads.run_surely(owner, Box::new(job));
                 }
             }
+        }
+        if !stores.is_empty() {
+            self.store_blocks(stores);
         }
     }
 
@@ -146,34 +159,36 @@ impl<O: CacheOrigin> CachedFile<O> {
         Ok(())
     }
 
-    fn store_block(self: &Arc<Self>, fetch: FetchId, block: u64, content: Bytes) {
-        if !self.may_store() {
-            return self.stored(fetch, block, false);
-        }
+    /// Writes blocks that have arrived together, one after the other: writes of several threads to one file would wait
+    /// for each other.
+    fn store_blocks(self: &Arc<Self>, blocks: Vec<ArrivedBlock>) {
+        let numbers: Vec<_> = blocks.iter().map(|arrived| (arrived.fetch, arrived.block)).collect();
         let file = self.clone();
-        let job = move || {
-            let written = match file.may_store() {
-                true => file.store.write(block, &content, file.shared.now()),
-                false => Err(std::io::ErrorKind::StorageFull.into()),
-            };
-            drop(content);
-            if let Err(error) = &written
-                && file.may_store()
-            {
-                file.shared.note_disk_failure(&file.key, error);
-                if !is_about_disk(error) {
-                    // Something else has its place now.
-                    file.retire(false);
-                }
-            }
-            file.stored(fetch, block, written.is_ok());
-            if file.store.unclaimed_bytes() >= FLUSH_BYTES && !file.is_flushing.swap(true, Ordering::AcqRel) {
-                file.flush().ok();
-                file.is_flushing.store(false, Ordering::Release);
-            }
+        let job = move || blocks.into_iter().for_each(|arrived| file.store_block(arrived));
+        if !self.may_store() || self.shared.writes.run(Owner::SERVER, Box::new(job)).is_err() {
+            numbers.into_iter().for_each(|(fetch, block)| self.stored(fetch, block, false));
+        }
+    }
+
+    fn store_block(self: &Arc<Self>, ArrivedBlock { fetch, block, content }: ArrivedBlock) {
+        let written = match self.may_store() {
+            true => self.store.write(block, &content, self.shared.now()),
+            false => Err(std::io::ErrorKind::StorageFull.into()),
         };
-        if self.shared.writes.run(Owner::SERVER, Box::new(job)).is_err() {
-            self.stored(fetch, block, false);
+        drop(content);
+        if let Err(error) = &written
+            && self.may_store()
+        {
+            self.shared.note_disk_failure(&self.key, error);
+            if !is_about_disk(error) {
+                // Something else has its place now.
+                self.retire(false);
+            }
+        }
+        self.stored(fetch, block, written.is_ok());
+        if self.store.unclaimed_bytes() >= FLUSH_BYTES && !self.is_flushing.swap(true, Ordering::AcqRel) {
+            self.flush().ok();
+            self.is_flushing.store(false, Ordering::Release);
         }
     }
 }
