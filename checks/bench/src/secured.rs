@@ -27,6 +27,8 @@ pub(crate) enum RowSecurity {
     Krb5,
     Ztn,
     Tls,
+    /// As `Tls`, with a key of ECDSA in the certificate.
+    TlsEcdsa,
     /// Many authorization rules, of which those of a group allow the requests.
     Rules,
 }
@@ -43,6 +45,10 @@ const OPENSSL_TIMEOUT: Duration = Duration::from_secs(60);
 const HOST: &str = "localhost";
 /// Days for which the certificates are valid. The client or a server may warn of earlier ends.
 const DAYS: &str = "60";
+
+/// The types of keys, in the form of `openssl req -newkey`.
+const RSA: &[&str] = &["rsa:2048"];
+const ECDSA: &[&str] = &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
 
 const AUTHORITY: &str = "/O=Bench/CN=Authority";
 
@@ -124,6 +130,13 @@ fn logins() -> Vec<Row> {
             &half,
         ),
         login(
+            RowSecurity::TlsEcdsa,
+            "login-tls-ecdsa-c16",
+            "connect, full TLS handshake (ECDSA, P-256), login, disconnect",
+            "-c 16",
+            &half,
+        ),
+        login(
             RowSecurity::Tls,
             "login-tls-resumed-c16",
             "connect, resumed TLS handshake, login, disconnect",
@@ -143,9 +156,9 @@ impl RowSecurity {
         let path = |name: &str| files.path(name).display().to_string();
         let logins = |line: String| vec!["xrootd.seclib libXrdSec.so".to_owned(), line];
         let sss = || logins(format!("sec.protocol sss -s {}", path("server.keytab")));
-        let tls = || {
+        let tls = |host: &str| {
             vec![
-                format!("xrd.tls {} {}", path("host.pem"), path("host.key")),
+                format!("xrd.tls {} {}", path(&format!("{host}.pem")), path(&format!("{host}.key"))),
                 format!("xrd.tlsca certdir {}", path("authorities")),
                 "xrootd.tlsreuse on".to_owned(),
             ]
@@ -167,9 +180,10 @@ impl RowSecurity {
                 };
                 let library = format!("ofs.authlib libXrdAccSciTokens.so config={}", path(issuers));
                 let protocol = logins("sec.protocol ztn".to_owned());
-                [protocol, tls(), vec!["ofs.authorize".to_owned(), library]].concat()
+                [protocol, tls("host"), vec!["ofs.authorize".to_owned(), library]].concat()
             }
-            Self::Tls => [tls(), vec!["xrootd.tls capable all".to_owned()]].concat(),
+            Self::Tls => [tls("host"), vec!["xrootd.tls capable all".to_owned()]].concat(),
+            Self::TlsEcdsa => [tls("ecdsa-host"), vec!["xrootd.tls capable all".to_owned()]].concat(),
             Self::Rules => {
                 let rules = format!("acc.authdb {}", path("authdb"));
                 [sss(), vec!["ofs.authorize".to_owned(), rules, "acc.audit none".to_owned()]].concat()
@@ -201,7 +215,7 @@ impl RowSecurity {
     /// Returns scheme and host of the URLs.
     pub(crate) const fn origin(self) -> (&'static str, &'static str) {
         match self {
-            Self::Tls | Self::Ztn => ("roots", HOST),
+            Self::Tls | Self::TlsEcdsa | Self::Ztn => ("roots", HOST),
             Self::Unix | Self::Sss | Self::Gsi | Self::Krb5 | Self::Rules => ("root", HOST),
         }
     }
@@ -284,9 +298,12 @@ impl CredentialFiles {
             fs::copy(self.path("ca.pem"), &file)?;
             fs::set_permissions(&file, Permissions::from_mode(0o644))?;
         }
-        self.issue("host", &format!("/O=Bench/CN={HOST}"), &format!("subjectAltName=DNS:{HOST}\n"))?;
-        self.issue("user", "/O=Bench/CN=User", "")?;
+        let (host, names) = (format!("/O=Bench/CN={HOST}"), format!("subjectAltName=DNS:{HOST}\n"));
+        self.issue("host", RSA, (&host, &names))?;
+        self.issue("ecdsa-host", ECDSA, (&host, &names))?;
+        self.issue("user", RSA, ("/O=Bench/CN=User", ""))?;
         self.give("host.key")?;
+        self.give("ecdsa-host.key")?;
         let mut key = [0; SSS_KEY_BYTES];
         getrandom(&mut key, GetRandomFlags::empty())?;
         let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -299,16 +316,23 @@ impl CredentialFiles {
         self.write_rules()
     }
 
-    fn issue(&self, name: &str, subject: &str, extensions: &str) -> anyhow::Result<()> {
+    fn issue(
+        &self,
+        name: &str,
+        key_type: &[&str],
+        (subject, extensions): (&str, &str),
+    ) -> anyhow::Result<()> {
         let [key, request, file, certificate] =
             ["key", "csr", "ext", "pem"].map(|kind| format!("{name}.{kind}"));
         let text = format!(
             "basicConstraints=critical,CA:FALSE\nkeyUsage=critical,digitalSignature,keyEncipherment\n{extensions}"
         );
         fs::write(self.path(&file), text)?;
-        self.openssl(&[&[
-            "req", "-newkey", "rsa:2048", "-nodes", "-keyout", &key, "-out", &request, "-subj", subject,
-        ]])?;
+        self.openssl(&[
+            &["req", "-newkey"],
+            key_type,
+            &["-nodes", "-keyout", &key, "-out", &request, "-subj", subject],
+        ])?;
         self.openssl(&[
             &["x509", "-req", "-in", &request, "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial"],
             &["-days", DAYS, "-out", &certificate, "-extfile", &file],
