@@ -6,6 +6,7 @@ use super::{CacheOrigin, CacheReadError};
 use crate::{FetchId, OriginVersion, ReadId};
 use base::Owner;
 use bytes::Bytes;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +19,20 @@ struct ArrivedBlock {
     fetch: FetchId,
     block: u64,
     content: Bytes,
+}
+
+/// Blocks that are to be written. Those that are left when it is dropped are not stored, so nothing waits for them.
+struct ArrivedBlocks<O: CacheOrigin> {
+    file: Arc<CachedFile<O>>,
+    blocks: VecDeque<ArrivedBlock>,
+}
+
+impl<O: CacheOrigin> Drop for ArrivedBlocks<O> {
+    fn drop(&mut self) {
+        for left in std::mem::take(&mut self.blocks) {
+            self.file.stored(left.fetch, left.block, false);
+        }
+    }
 }
 
 /// A fetch in progress. If its task ends without a result, the reads that wait for it learn of that.
@@ -162,11 +177,16 @@ impl<O: CacheOrigin> CachedFile<O> {
     /// Writes blocks that have arrived together, one after the other: writes of several threads to one file would wait
     /// for each other.
     fn store_blocks(self: &Arc<Self>, blocks: Vec<ArrivedBlock>) {
-        let numbers: Vec<_> = blocks.iter().map(|arrived| (arrived.fetch, arrived.block)).collect();
-        let file = self.clone();
-        let job = move || blocks.into_iter().for_each(|arrived| file.store_block(arrived));
-        if !self.may_store() || self.shared.writes.run(Owner::SERVER, Box::new(job)).is_err() {
-            numbers.into_iter().for_each(|(fetch, block)| self.stored(fetch, block, false));
+        let mut arrived = ArrivedBlocks { file: self.clone(), blocks: blocks.into() };
+        let job = move || {
+            while let Some(block) = arrived.blocks.pop_front() {
+                arrived.file.store_block(block);
+            }
+            arrived.file.flush_if_much();
+        };
+        if self.may_store() {
+            // Blocks of a job that does not run are not stored.
+            self.shared.writes.run(Owner::SERVER, Box::new(job)).ok();
         }
     }
 
@@ -186,6 +206,10 @@ impl<O: CacheOrigin> CachedFile<O> {
             }
         }
         self.stored(fetch, block, written.is_ok());
+    }
+
+    /// Makes written blocks durable if there are many.
+    fn flush_if_much(&self) {
         if self.store.unclaimed_bytes() >= FLUSH_BYTES && !self.is_flushing.swap(true, Ordering::AcqRel) {
             self.flush().ok();
             self.is_flushing.store(false, Ordering::Release);

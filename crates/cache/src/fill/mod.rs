@@ -33,7 +33,7 @@ pub struct ReaderId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FetchId(u64);
 
-/// An action of the owner. The actions of a list are performed in its order.
+/// An action of the owner. The actions of a list are performed in its order, except that stores may follow all others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FillAction {
     /// Request these bytes at the origin, for this reader, into memory of the fetch.

@@ -8,6 +8,7 @@ use crate::{CacheKey, CacheReadError};
 use base::{LogicalPath, SplitMix64};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -124,6 +125,27 @@ async fn large_reads_are_not_kept_and_take_what_is_there() {
     let fetched = world.fetched();
     check_read(&reader, 0, 9 * PAGE).await.unwrap();
     assert_eq!(world.fetched(), fetched);
+}
+
+#[tokio::test]
+async fn pages_that_another_reader_fetches_meanwhile_are_fetched_once() {
+    let world = World::new();
+    world.put("/d/f", 6 * PAGE);
+    let cache = start(&world, SETTINGS);
+    let gate = Arc::new(Semaphore::new(0));
+    let first = open_with(&world, &cache, "/d/f", |origin| origin.wait_at(gate.clone())).unwrap();
+    let second = open(&world, &cache, "/d/f").unwrap();
+    let first = tokio::spawn(async move { check_read(&first, 3 * PAGE, PAGE).await });
+    world.until(|| world.waiting() == 1).await;
+    let mut all = Box::pin(check_read(&second, 2 * PAGE, 3 * PAGE));
+    // It waits for the page of the first one.
+    let is_waiting =
+        std::future::poll_fn(|context| Poll::Ready(all.as_mut().poll(context).is_pending())).await;
+    assert!(is_waiting);
+    gate.add_permits(100);
+    all.await.unwrap();
+    first.await.unwrap().unwrap();
+    assert_eq!(world.fetched(), 3 * PAGE);
 }
 
 #[tokio::test]

@@ -25,8 +25,8 @@ const NOW_PIECE_BYTES: u64 = 32 * 1024;
 const NOW_BYTES_MAX: u64 = 256 * 1024;
 /// Maximum number of pages of a read without waiting that compares pages.
 const NOW_PAGES_MAX: usize = NOW_BYTES_MAX as usize / PAGE_BYTES + 1;
-/// Maximum number of bytes of blocks that are verified for each byte of a read without waiting, beyond [`NOW_SMALL_BYTES`]. A
-/// request of many small pieces would otherwise keep its thread busy with blocks of which it wants little.
+/// Maximum number of bytes of blocks that are verified for each byte of a read without waiting, beyond [`NOW_SMALL_BYTES`].
+/// Reads that compare pages have at most two pages more than their bytes. A request of many small pieces would otherwise keep its thread busy with blocks of which it wants little.
 const NOW_FACTOR: u64 = 4;
 /// Number of bytes that may be verified for any read without waiting.
 const NOW_SMALL_BYTES: u64 = 4096;
@@ -347,13 +347,13 @@ impl BlockStore {
         (at, part): (u64, &mut [u8]),
         piece: &mut Vec<u8>,
     ) -> io::Result<bool> {
-        let Some(expected) = self.state().checksum(block) else {
+        if self.state().checksum(block).is_none() {
             // Another read has found it damaged meanwhile.
             return Ok(false);
-        };
+        }
         let mut pages = Vec::new();
         if bytes.start == at && bytes.end - bytes.start == part.len() as u64 {
-            let is_good = self.read_piece(how, at, part)? && self.has_checksum(block, expected, crc32c(part));
+            let is_good = self.read_piece(how, at, part)? && self.has_checksum(block, crc32c(part));
             if is_good && self.has_whole_pages() {
                 append_page_checksums(&mut pages, part);
                 self.record_pages(bytes.start, &pages);
@@ -383,7 +383,7 @@ impl BlockStore {
             from = until;
         }
         let value = running.finish().bytes().iter().fold(0, |value, byte| value << 8 | u32::from(*byte));
-        let is_good = self.has_checksum(block, expected, value);
+        let is_good = self.has_checksum(block, value);
         if is_good && self.has_whole_pages() {
             self.record_pages(bytes.start, &pages);
         }
@@ -395,17 +395,18 @@ impl BlockStore {
         self.context.pages.record(self.number, begin / PAGE_BYTES as u64, checksums);
     }
 
-    /// Compares a checksum, or records that of a block that XRootD has stored.
-    fn has_checksum(&self, block: u64, expected: Option<u32>, found: u32) -> bool {
-        if let Some(expected) = expected {
-            return expected == found;
-        }
+    /// Compares a checksum with that of a block as it is now, or records that of a block that XRootD has stored.
+    pub(super) fn has_checksum(&self, block: u64, found: u32) -> bool {
         let mut state = self.state();
-        if state.stored.cinfo.blocks.contains(block) && state.stored.checksums.get(block).is_none() {
-            state.stored.checksums.set(block, Some(found));
-            state.has_new_accesses = true;
+        match state.checksum(block) {
+            Some(Some(expected)) => expected == found,
+            Some(None) => {
+                state.stored.checksums.set(block, Some(found));
+                state.has_new_accesses = true;
+                true
+            }
+            None => false,
         }
-        true
     }
 
     /// Gives up a block whose content is wrong.
@@ -490,7 +491,7 @@ impl BlockStore {
             self.state().unclaimed.retain(|_, number| *number > last);
             return Err(error);
         }
-        let (content, has_accesses, dropped, (claimed, used)) = {
+        let (stored, has_accesses, dropped, (claimed, used)) = {
             let mut state = self.state();
             let synced: Vec<u64> = state
                 .unclaimed
@@ -510,9 +511,10 @@ impl BlockStore {
             state.has_new_claims = false;
             let has_accesses = std::mem::take(&mut state.has_new_accesses);
             let claimed = (state.stored.stored_bytes(), state.stored.last_use());
-            (state.stored.encode(), has_accesses, state.dropped.clone(), claimed)
+            // Encoded without the lock, for which reads on event loops wait.
+            (state.stored.clone(), has_accesses, state.dropped.clone(), claimed)
         };
-        let replaced = self.context.replace_state(&self.key, &content, self.version.size);
+        let replaced = self.context.replace_state(&self.key, &stored.encode(), self.version.size);
         let mut state = self.state();
         match &replaced {
             Ok(()) => {

@@ -55,6 +55,9 @@ struct State {
     mounts: u64,
     /// What makes it another disk.
     identity: u64,
+    /// If not 0, one of so many reads without waiting finds only a part of its bytes in memory.
+    cold_one_of: u64,
+    reads_now: u64,
 }
 
 impl State {
@@ -273,6 +276,22 @@ impl MemoryDisk {
         Some(state.inodes[*state.names.get(path)?].content.clone())
     }
 
+    /// Lets one of so many reads without waiting find only a part of its bytes; none for 0.
+    pub(crate) fn set_cold(&self, one_of: u64) {
+        self.lock().cold_one_of = one_of;
+    }
+
+    /// Changes a byte of a file, if there is one.
+    pub(crate) fn flip_some(&self, path: &LogicalPath, draw: u64) {
+        let mut state = self.lock();
+        let Some(inode) = state.names.get(path).copied() else { return };
+        let content = &mut state.inodes[inode].content;
+        if !content.is_empty() {
+            let at = draw as usize % content.len();
+            content[at] ^= 0x40;
+        }
+    }
+
     /// Changes a byte of a file.
     pub(crate) fn flip(&self, path: &LogicalPath, at: usize) {
         let mut state = self.lock();
@@ -451,11 +470,18 @@ impl CacheDiskFile for MemoryFile {
 
     fn read_now(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> bool {
         let mut at = offset;
-        into.iter_mut().all(|part| {
+        let is_cold = {
+            let mut state = self.disk.lock();
+            state.reads_now += 1;
+            state.cold_one_of > 0 && state.reads_now.is_multiple_of(state.cold_one_of)
+        };
+        let parts = into.len() - usize::from(is_cold);
+        let is_read = into.iter_mut().take(parts).all(|part| {
             let is_read = self.read_at(at, part).is_ok_and(|count| count == part.len());
             at += part.len() as u64;
             is_read
-        })
+        });
+        is_read && !is_cold
     }
 
     fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {

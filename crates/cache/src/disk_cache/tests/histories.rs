@@ -37,6 +37,7 @@ async fn client(world: World, cache: TestCache, seed: u64) {
                 let call = call[(rng.draw() % call.len() as u64) as usize];
                 world.disk.fail(call, if rng.draw().is_multiple_of(2) { Errno::NOSPC } else { Errno::IO });
             }
+            9 if rng.draw().is_multiple_of(3) => world.disk.flip_some(&path(&name), rng.draw()),
             9 if rng.draw().is_multiple_of(2) => cache.make_room().await,
             10 if !open.is_empty() => {
                 let at = rng.draw() as usize % open.len();
@@ -70,6 +71,7 @@ async fn history(seed: u64) {
     if rng.draw().is_multiple_of(2) {
         settings.limits.files = Some(25 * BLOCK);
     }
+    world.disk.set_cold(rng.draw() % 4);
     world.fail_one_of(if rng.draw().is_multiple_of(2) { 20 } else { 0 });
     for round in 0..3 {
         let cache = world.start(settings.clone());
