@@ -22,6 +22,7 @@ dlist) [ -d "$2" ] || { echo 2; exit; }
   ls -A "$2";;
 rm) [ -e "$2" ] || { echo 2; exit; }
   rm "$2" && echo 0 || echo 13;;
+create) [ ! -e "$2" ] && : > "$2" && echo 0 || echo 17;;
 mv) [ -e "$2" ] || { echo 2; exit; }
   mv "$2" "$3" && echo 0 || echo 13;;
 *) echo 38;;
@@ -81,3 +82,19 @@ def test_names_change_on_tape_too(begin, tmp_path):
         assert [line.replace(files, "") for line in orders if not line.startswith("dlist")] == [
             "rm /d/both", "rm /d/tape", "mv /d/old /d/new"]
         wait_until(lambda: sorted(xrdfs(server, "ls", "/d").ok().out.split()) == ["/d/new"])
+
+
+def test_new_files_are_created_on_tape_and_never_emptied_there(begin, tmp_path):
+    with tapes.tape(copy=COPY, names=NAMES) as tape:
+        tape.put("old", b"12345")
+        settings = tape.copies_in(more=f"oss.rsscmd {tape.directory}/names\n")
+        server = begin(peers.Linked(settings=settings, export="/ stage rcreate"))
+        source = tmp_path / "source"
+        source.write_bytes(b"new")
+        for name in ("new", "old"):
+            xrdcp("--force", source, server.url(f"/{name}")).ok()
+            assert (server.tree / name).read_bytes() == b"new"
+        assert tape.content("new") == b"" and tape.content("old") == b"12345"
+        xrdcp(source, server.url("/new")).fails(50, "file exists")
+        orders = (tape.directory / "orders").read_text().splitlines()
+        assert [line.replace(str(tape.files), "") for line in orders] == ["create /new 644"]

@@ -289,7 +289,11 @@ impl DiskCheck<'_> {
         }
         for export in &effective.storage.exports {
             let (name, attributes) = (&export.prefix, &export.attributes);
-            let options = [("check", attributes.check), ("dread", attributes.remote_directories)];
+            let options = [
+                ("check", attributes.check),
+                ("dread", attributes.remote_directories),
+                ("rcreate", attributes.remote_create),
+            ];
             for (option, _) in options.into_iter().filter(|(_, is_set)| *is_set) {
                 if effective.residency.catalog.is_none() {
                     let what = format!(
@@ -302,6 +306,24 @@ impl DiskCheck<'_> {
                     let remedy = format!("it has no effect; add stage or mig, or remove {option}");
                     self.warn(&export.origin, what, &remedy);
                 }
+            }
+            if attributes.remote_create && *effective.multi_user.enabled {
+                let what = format!(
+                    "all.export {name} rcreate: with multi-user, only the disk knows who may create a file"
+                );
+                self.wrong(&export.origin, what, "remove rcreate, or multi-user");
+            } else if attributes.remote_create
+                && attributes.stage
+                && !attributes.migrate
+                && effective.residency.catalog.is_some()
+            {
+                let what =
+                    format!("all.export {name} rcreate: mass storage keeps an empty file for each new one");
+                self.warn(
+                    &export.origin,
+                    what,
+                    "nothing copies its content there; add mig, or remove rcreate",
+                );
             }
         }
     }

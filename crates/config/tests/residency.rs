@@ -222,7 +222,6 @@ fn parts_that_are_not_in_force_are_reported() {
     for (line, kinds) in [
         ("oss.stagecmd | /usr/bin/frm_xfragent -c cfg", &[ProblemKind::NoEffect][..]),
         ("oss.stagemsg $LFN", &[ProblemKind::NotYet]),
-        ("all.export /store stage rcreate", &[ProblemKind::NotYet]),
         ("oss.stagecmd bin/stage", &[ProblemKind::BadValue]),
         ("frm.xfr.copycmd rmerr stats mdp /bin/tape", &[ProblemKind::NoEffect; 3]),
         ("frm.xfr.qcheck 60s", &[ProblemKind::NoEffect]),
@@ -313,9 +312,9 @@ fn an_export_that_checks_needs_a_catalog() {
         let text = format!("all.adminpath /var/spool/xrootd\nfrm.xfr.copycmd /bin/tape $SRC $DST\n{text}");
         let report = check(&loaded(&text).effective, &Directories, Strictness::Strict);
         let texts = problems(&report).into_iter().map(|(_, text)| text);
-        texts.filter(|text| ["check:", "dread:"].iter().any(|word| text.contains(word))).collect()
+        texts.filter(|text| ["check:", "dread:", "rcreate:"].iter().any(|word| text.contains(word))).collect()
     };
-    for asked in ["check", "dread"] {
+    for asked in ["check", "dread", "rcreate"] {
         let without: Vec<String> = reported(&format!("all.export /store stage {asked}\n"));
         assert!(without.len() == 1 && without[0].contains("there is no program"), "{without:?}");
         let catalog = "oss.rsscmd /bin/names\n";
@@ -323,9 +322,14 @@ fn an_export_that_checks_needs_a_catalog() {
         assert!(plain.len() == 1 && plain[0].contains("neither staged nor migrated"), "{plain:?}");
         for option in ["stage", "mig"] {
             let text = format!("{catalog}all.export /store {option} {asked}\n");
-            assert_eq!(reported(&text), Vec::<String>::new());
+            // Nothing copies the content of a file that was created there.
+            let stays_empty = (option, asked) == ("stage", "rcreate");
+            let found = reported(&text);
+            assert_eq!(found.len(), usize::from(stays_empty), "{found:?}");
         }
     }
+    let users = "oss.rsscmd /bin/names\nofs.osslib ++ libXrdMultiuser.so\nall.export /store stage rcreate\n";
+    assert!(reported(users).iter().any(|text| text.contains("only the disk knows")));
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub struct ExportConfig {
     pub stage: bool,
     /// A file that exists in mass storage is not created.
     pub check: bool,
+    /// A new file is created in mass storage first.
+    pub remote_create: bool,
     /// Listings also have the names in mass storage.
     pub remote_directories: bool,
     /// New and changed files are copied to mass storage.
@@ -45,6 +47,7 @@ impl ExportConfig {
             lock: true,
             stage: false,
             check: false,
+            remote_create: false,
             remote_directories: false,
             migrate: false,
             purge: false,

@@ -352,6 +352,16 @@ impl Logical {
         self.exports.find(path, "Creating").is_ok_and(|export| export.check && !export.is_read_only())
     }
 
+    /// Reports whether a new file at a path is created in mass storage first. With multi-user, only the disk knows who may
+    /// create it.
+    pub(crate) fn creates_remote(&self, path: &LogicalPath) -> bool {
+        let export = self.exports.find(path, "Creating");
+        !self.acts_for_users()
+            && export.is_ok_and(|export| {
+                export.remote_create && !export.is_read_only() && Self::has_remote(export)
+            })
+    }
+
     /// Reports whether listings of a path also have the names in mass storage. With multi-user, nothing shows who may
     /// list a directory that is not on disk.
     pub(crate) fn lists_remote(&self, path: &LogicalPath) -> bool {

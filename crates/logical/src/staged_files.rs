@@ -110,9 +110,11 @@ impl StagedServices {
         !request.new && !request.delete && *path == path.without_slash() && self.inner.stages(path)
     }
 
-    /// Reports whether mass storage is asked before a file is created.
+    /// Reports whether mass storage is asked before a file is created, or creates it too.
     fn asks_before(&self, path: &LogicalPath, request: &OpenRequest) -> bool {
-        self.stager.has_catalog() && request.new && self.inner.checks(path)
+        let checks = || request.new && self.inner.checks(path);
+        let creates = || (request.new || request.delete) && self.inner.creates_remote(path);
+        self.stager.has_catalog() && (checks() || creates())
     }
 
     fn is_remote(&self, path: &LogicalPath) -> bool {

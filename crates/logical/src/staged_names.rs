@@ -49,7 +49,7 @@ const LEFT_THERE: &str =
     "it is not removed from mass storage, so it comes back; the administrator has to remove it there";
 const NOT_RENAMED: &str = "it is renamed on disk, but not in mass storage, so the old name comes back";
 
-/// Creates a file that must not exist in mass storage (`check`).
+/// Creates a file that must not exist in mass storage (`check`), or is created there first (`rcreate`).
 pub(crate) fn create(
     services: &Arc<StagedServices>,
     caller: &Arc<Caller>,
@@ -63,7 +63,7 @@ pub(crate) fn create(
         }
         let (pool, owner, again) = (inside.pool.clone(), reply.owner(), reply.clone());
         let work = move |obligation: vfs::DeferredReply| {
-            if let Err(answer) = check_new(&inside, &target.path.without_slash()) {
+            if let Err(answer) = prepare_new(&inside, &target.path.without_slash(), &request) {
                 return obligation.send(answer);
             }
             if client.is_disconnected() {
@@ -75,13 +75,34 @@ pub(crate) fn create(
     })
 }
 
-/// Checks that a file that is created does not exist in mass storage. Blocks.
-fn check_new(services: &StagedServices, path: &LogicalPath) -> Result<(), Answer> {
+/// Checks that a file that is created does not exist in mass storage, and creates it there, as far as the export has
+/// these options. A file that mass storage has is never created again, because that could empty it. Blocks.
+fn prepare_new(services: &StagedServices, path: &LogicalPath, request: &OpenRequest) -> Result<(), Answer> {
+    let checks = request.new && services.inner.checks(path);
+    let exists = || Err(Answer::Error(errno::unable("create", path, errno::EXISTS)));
     match services.stager.remote_status(path) {
-        Ok(None) => Ok(()),
-        Ok(Some(_)) => Err(Answer::Error(errno::unable("create", path, errno::EXISTS))),
-        Err(error) => Err(failed("create", path, "mass storage cannot be asked", error)),
+        Ok(None) => {}
+        Ok(Some(_)) if checks => return exists(),
+        Ok(Some(_)) => return Ok(()),
+        Err(error) => return Err(failed("create", path, "mass storage cannot be asked", error)),
     }
+    if !services.inner.creates_remote(path) || !has_place(services, path, request) {
+        return Ok(());
+    }
+    match services.stager.create_remote(path, request.mode) {
+        Ok(()) => Ok(()),
+        // Somebody else has created it since.
+        Err(error) if error.kind == ErrorKind::ItExists && checks => exists(),
+        Err(error) if error.kind == ErrorKind::ItExists => Ok(()),
+        Err(error) => Err(failed("create", path, "mass storage does not create it", error)),
+    }
+}
+
+/// Reports whether a file can be created on disk, as far as its directory shows. Otherwise an empty file would stay in
+/// mass storage. Blocks.
+fn has_place(services: &StagedServices, path: &LogicalPath, request: &OpenRequest) -> bool {
+    let parent = path.parent();
+    request.make_path || parent.is_none_or(|parent| services.inner.backend().stat(&parent).is_ok())
 }
 
 /// Removes a file on disk, and then in mass storage. A directory is removed on disk only.

@@ -110,6 +110,11 @@ pub trait Stager: Send + Sync {
     /// Returns the status of a file in mass storage, with the owner of the caller; `None` if the
     /// file does not exist there. May block for long.
     fn remote_status(&self, path: &LogicalPath) -> Result<Option<Metadata>, Error>;
+    /// Creates an empty file in mass storage, which must not have replaced one. May block for long.
+    fn create_remote(&self, path: &LogicalPath, mode: u32) -> Result<(), Error> {
+        let _ = (path, mode);
+        Ok(())
+    }
     /// Removes a file from mass storage. A missing one counts as removed. May block for long.
     fn remove_remote(&self, path: &LogicalPath) -> Result<(), Error> {
         let _ = path;

@@ -7,6 +7,7 @@ mod support;
 use base::{Error, ErrorKind, LogicalPath};
 use logical::{HasLeft, StageNotice, StageRequest, StagedFiles, Stager, StagerReply};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use storage::Metadata;
 use support::{Client, Server, caller, creating, path, replacing, target};
@@ -17,6 +18,8 @@ struct Names {
     files: Mutex<BTreeMap<LogicalPath, Metadata>>,
     orders: Mutex<Vec<String>>,
     fails: bool,
+    /// What is created there exists already.
+    late: AtomicBool,
     /// Called with the next question for a status.
     on_status: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -59,6 +62,13 @@ impl Stager for Names {
         }
         Ok(self.files.lock().unwrap().get(path).cloned())
     }
+    fn create_remote(&self, path: &LogicalPath, mode: u32) -> Result<(), Error> {
+        self.order(format!("create {} {mode:o}", path.text()))?;
+        match self.late.load(Ordering::Relaxed) {
+            true => Err(Error::new(ErrorKind::ItExists, "it is there")),
+            false => Ok(()),
+        }
+    }
     fn remove_remote(&self, path: &LogicalPath) -> Result<(), Error> {
         self.order(format!("rm {}", path.text()))?;
         self.files.lock().unwrap().remove(path);
@@ -84,6 +94,7 @@ impl Stager for Names {
 #[derive(Clone, Copy, Default)]
 struct Options {
     check: bool,
+    create: bool,
     list: bool,
     fails: bool,
 }
@@ -93,7 +104,7 @@ fn site(disk: &[&str], tape: &[&str], options: Options) -> (Server, Arc<Names>, 
     let server = Server::with(|config| {
         for export in config.exports.iter_mut().filter(|export| export.prefix == path("/data")) {
             (export.stage, export.check) = (true, options.check);
-            export.remote_directories = options.list;
+            (export.remote_directories, export.remote_create) = (options.list, options.create);
         }
     });
     for name in disk {
@@ -108,6 +119,7 @@ fn site(disk: &[&str], tape: &[&str], options: Options) -> (Server, Arc<Names>, 
         files: Mutex::new(files),
         orders: Mutex::default(),
         fails: options.fails,
+        late: AtomicBool::new(false),
         on_status: Mutex::default(),
     });
     let client = Client::new(StagedFiles::before(server.logical.clone(), names.clone()), caller("ann", 1));
@@ -140,6 +152,35 @@ fn a_file_in_mass_storage_is_not_created_where_that_is_checked() {
     client.open("/data/on-tape", replacing()).file();
     client.open("/nolock/on-tape", creating()).file();
     assert_eq!(names.orders(), [""; 0]);
+}
+
+#[test]
+fn a_new_file_is_created_in_mass_storage_unless_it_is_there() {
+    let options = Options { create: true, ..Options::default() };
+    let (server, names, client) = site(&["/data/here"], &["/data/on-tape", "/data/replaced"], options);
+    client.open("/data/new", creating()).file();
+    client.open("/data/new2", replacing()).file();
+    assert_eq!(names.orders(), ["create /data/new 644", "create /data/new2 644"]);
+    // Such an order could empty what is there. Nor does mass storage get what disk cannot have.
+    client.open("/data/on-tape", creating()).file();
+    client.open("/data/replaced", replacing()).file();
+    client.open("/data/here", replacing()).file();
+    client.open("/data/none/new", creating()).refusal();
+    client.open("/nolock/new", creating()).file();
+    assert_eq!(names.orders(), [""; 0]);
+    // Somebody else was faster there.
+    names.late.store(true, Ordering::Relaxed);
+    client.open("/data/late", creating()).file();
+    assert_eq!(names.orders(), ["create /data/late 644"]);
+    assert!(is_on_disk(&server, "/data/late"));
+
+    let options = Options { create: true, check: true, fails: true, ..Options::default() };
+    let (server, names, client) = site(&[], &["/data/on-tape"], options);
+    assert_eq!(client.open("/data/on-tape", creating()).refusal().0, ErrorKind::ItExists);
+    assert_eq!(names.orders(), [""; 0]);
+    let (_, text) = client.open("/data/new", creating()).refusal();
+    assert!(text.contains("mass storage does not create it: no tape"), "{text}");
+    assert!(!is_on_disk(&server, "/data/new"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Orders to the program that knows the names in mass storage (`rm`, `mv`), and its listings (`dlist`).
+//! Orders to the program that knows the names in mass storage (`create`, `rm`, `mv`), and its listings (`dlist`).
 //!
 //! Each one has a process of its own, also of a program that reads lines: nothing in its output shows to which
 //! order it belongs.
@@ -33,6 +33,9 @@ const EXISTS: i32 = 17;
 const NOT_A_DIRECTORY: i32 = 20;
 const UNKNOWN: [i32; 2] = [38, 95];
 
+/// The permission bits of a mode.
+const PERMISSIONS: u32 = 0o777;
+
 /// The words of an order.
 struct OrderWords<'a> {
     verb: &'a str,
@@ -44,6 +47,10 @@ impl CatalogProgram {
     pub(crate) fn execute(&self, order: NameOrder<'_>) -> Result<NameOutcome, CopyFailure> {
         let remote = |path: &LogicalPath| (self.remote_name)(path);
         let words = match order {
+            NameOrder::Create(path, mode) => {
+                let mode = OsString::from(format!("{:o}", mode & PERMISSIONS));
+                OrderWords { verb: "create", names: vec![remote(path), mode] }
+            }
             NameOrder::Remove(path) => OrderWords { verb: "rm", names: vec![remote(path)] },
             NameOrder::Rename(from, to) => OrderWords { verb: "mv", names: vec![remote(from), remote(to)] },
         };
@@ -170,6 +177,7 @@ mod tests {
         for reads_lines in [false, true] {
             let [from, to] = ["/d/f", "/d/g"].map(path);
             for (words, order) in [
+                ("create /tape/d/f 640", NameOrder::Create(&from, 0o100_640)),
                 ("rm /tape/d/f", NameOrder::Remove(&from)),
                 ("mv /tape/d/f /tape/d/g", NameOrder::Rename(&from, &to)),
             ] {
@@ -181,6 +189,7 @@ mod tests {
         let [odd, plain] = ["/a b", "/g"].map(path);
         assert_eq!(expects("rm /tape/a b", true).order(NameOrder::Remove(&odd)), Ok(NameOutcome::Done));
         assert!(catalog("echo 0", true).order(NameOrder::Rename(&odd, &plain)).is_err());
+        assert!(catalog("echo 0", true).order(NameOrder::Create(&odd, 0o644)).is_err());
         assert!(catalog("echo 0", true).order(NameOrder::Remove(&path("/a\nrm /b"))).is_err());
         assert_eq!(catalog("echo 0", false).order(NameOrder::Rename(&odd, &plain)), Ok(NameOutcome::Done));
     }

@@ -56,6 +56,8 @@ pub trait CopyAgent: Send + Sync {
     fn copy_in(&self, copy: IncomingCopy<'_>, stop: &StopSignal) -> CopyOutcome;
     /// Copies one file out. Blocks until the copy has ended; `stop` ends it early.
     fn copy_out(&self, copy: OutgoingCopy<'_>, stop: &StopSignal) -> CopyOutcome;
+    /// The server ends, so what runs for several copies ends too. Does not block.
+    fn end(&self) {}
 }
 
 /// The status of a file in mass storage.
@@ -112,6 +114,8 @@ pub trait RemoteCatalog: Send + Sync {
 /// An order to change a name in mass storage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NameOrder<'a> {
+    /// Creates an empty file with these permission bits.
+    Create(&'a LogicalPath, u32),
     /// Removes a file.
     Remove(&'a LogicalPath),
     /// Renames a file or directory.

@@ -328,6 +328,7 @@ fn export(export: &config::Export, hold: Duration) -> Option<logical::config::Ex
         lock: attributes.lock,
         stage: attributes.stage,
         check: attributes.check,
+        remote_create: attributes.remote_create,
         remote_directories: attributes.remote_directories,
         migrate: attributes.migrate,
         purge: attributes.purge,

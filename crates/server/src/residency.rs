@@ -354,7 +354,12 @@ impl QueueStager {
         let outcome = catalog.order(order).map_err(|reason| failure(&reason))?;
         if outcome == NameOutcome::Unknown && !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                "the program of oss.rsscmd does not know rm or mv, so files that clients remove or rename come back from mass storage"
+                "the program of oss.rsscmd does not know {}, so mass storage does not follow what clients do with names",
+                match order {
+                    NameOrder::Create(..) => "create",
+                    NameOrder::Remove(_) => "rm",
+                    NameOrder::Rename(..) => "mv",
+                }
             );
         }
         Ok(outcome)
@@ -518,6 +523,14 @@ impl Stager for QueueStager {
 
     fn has_catalog(&self) -> bool {
         self.catalog.is_some()
+    }
+
+    fn create_remote(&self, path: &LogicalPath, mode: u32) -> Result<(), Error> {
+        match self.order(NameOrder::Create(path, mode))? {
+            NameOutcome::Exists => Err(Error::new(ErrorKind::ItExists, "mass storage has the name")),
+            NameOutcome::Missing => Err(Error::new(ErrorKind::NotFound, "its directory is missing there")),
+            NameOutcome::Done | NameOutcome::Unknown => Ok(()),
+        }
     }
 
     fn remove_remote(&self, path: &LogicalPath) -> Result<(), Error> {

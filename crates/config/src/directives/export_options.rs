@@ -74,8 +74,10 @@ pub static EXPORT_OPTIONS: &[OptionEntry] = &[
     option(&["nocheck"], "mass storage is not queried (default)", |a| a.check = false),
     option(&["dread"], "listings also have the names in mass storage", |a| a.remote_directories = true),
     option(&["nodread"], "mass storage is not queried (default)", |a| a.remote_directories = false),
-    later(&["rcreate"], "files are created in mass storage first", |a| a.remote_create = true),
-    option(&["norcreate"], "files are not created in mass storage (default)", |a| a.remote_create = false),
+    option(&["rcreate"], "files that mass storage does not have are created there first", |a| {
+        a.remote_create = true
+    }),
+    option(&["norcreate"], "files are created on disk only (default)", |a| a.remote_create = false),
     idle(&["mmap"], "files are memory mapped", |a| a.mmap = true),
     option(&["nommap"], "files are not memory mapped (default)", |a| a.mmap = false),
     idle(&["mlock"], "mapped files are locked in memory", |a| a.mlock = true),

@@ -188,8 +188,8 @@ pub(super) const SECTION: Section = Section {
                    stat of a missing file of an export with `stage`, and for each file that is staged, migrated or purged. With `|` it \
                    reads `statx name` in a line instead, and answers with the same lines until the end of its input. One process \
                    answers many stats of clients; each file that is staged, migrated or purged has a process of its own. At most 8 \
-                   processes of the server run at once, and 8 of each daemon. It also gets `rm name`, `mv name name` \
-                   and `dlist name`, each in a process of its own, if clients change or list names of \
+                   processes of the server run at once, and 8 of each daemon. It also gets `create name mode`, `rm name`, \
+                   `mv name name` and `dlist name`, each in a process of its own, if clients change or list names of \
                    exports with `stage` or `mig`.",
             )
             .executes(|effective| effective.residency.catalog.is_some())
