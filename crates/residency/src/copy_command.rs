@@ -1,8 +1,10 @@
 //! Command lines of copy programs: a template with variables, as in `frm.xfr.copycmd`.
 
-use crate::entry::TransferEntry;
+use crate::entry::{CopyFailure, FailureReason, TransferEntry};
 use crate::ports::{IncomingCopy, OutgoingCopy};
+use crate::stage_agent_process::PIPE;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -29,14 +31,75 @@ impl CopyCommand {
     /// file share one copy, so those with values from the opaque data of one request have none.
     #[must_use]
     pub fn variable_without_value(&self) -> Option<&str> {
-        let parts = self.arguments.iter().flat_map(|template| TemplateParts(template));
-        let names = parts.filter_map(|part| match part {
-            TemplatePart::Variable(name) => Some(name),
-            TemplatePart::Text(_) => None,
-        });
+        let mut names = self.arguments.iter().flat_map(|template| variables(template));
         // Parameters of a shell, such as $1, are no variables.
-        let mut names = names.filter(|name| !name.starts_with(|c: char| c.is_ascii_digit()));
-        names.find(|name| !VARIABLES.contains(name))
+        names.find(|name| !VARIABLES.contains(name) && !name.starts_with(|c: char| c.is_ascii_digit()))
+    }
+}
+
+/// Returns the names of the variables of a template.
+fn variables(template: &str) -> impl Iterator<Item = &str> {
+    TemplateParts(template).filter_map(|part| match part {
+        TemplatePart::Variable(name) => Some(name),
+        TemplatePart::Text(_) => None,
+    })
+}
+
+/// The line with which a file is asked for (`oss.stagemsg`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StageMessage {
+    template: String,
+    /// The name of the pipe for reports, for `$NOTIFY`.
+    pipe: PathBuf,
+}
+
+impl StageMessage {
+    /// Creates a message from its template, for a program of the queue in a directory.
+    ///
+    /// # Errors
+    /// The reason for which no program can use it.
+    pub fn new(template: &str, directory: &Path) -> Result<Self, String> {
+        if let Some(name) = variables(template).find(|name| !VARIABLES.contains(name)) {
+            return Err(format!("${name} has no value here; remove it, or write \\${name} for the text"));
+        }
+        if !variables(template).any(|name| name == "DST" || name == "PFN") {
+            return Err("$DST is missing, the temporary name at which the program writes the file".to_owned());
+        }
+        Ok(Self { template: template.to_owned(), pipe: directory.join(PIPE) })
+    }
+
+    /// Returns the line for a file, with its end.
+    ///
+    /// # Errors
+    /// The failure of a file with a name that would be read as several words or lines.
+    pub(crate) fn line(&self, copy: &IncomingCopy<'_>, instance: &str) -> Result<Vec<u8>, CopyFailure> {
+        // Whatever the program calls it, it writes at the temporary name.
+        let variables =
+            CommandVariables { local: &copy.destination, ..CommandVariables::incoming(copy, instance) };
+        let mut line = Vec::new();
+        for part in TemplateParts(&self.template) {
+            let name = match part {
+                TemplatePart::Text(text) => {
+                    line.extend_from_slice(text.as_bytes());
+                    continue;
+                }
+                TemplatePart::Variable(name) => name,
+            };
+            let value = match name {
+                "NOTIFY" => [OsStr::new("file:///"), self.pipe.as_os_str()].into_iter().collect(),
+                _ => variables.value(name).unwrap_or_default(),
+            };
+            let is_odd = |byte: &u8| byte.is_ascii_whitespace() || byte.is_ascii_control();
+            let is_name = ["LFN", "PFN", "RFN", "SRC", "DST", "NOTIFY"].contains(&name);
+            if is_name && value.as_bytes().iter().any(is_odd) {
+                let text =
+                    "names with blanks or control characters cannot be given to the program of oss.stagecmd";
+                return Err(CopyFailure::new(FailureReason::Permanent, text));
+            }
+            line.extend(value.as_bytes().iter().map(|byte| if is_odd(byte) { b'_' } else { *byte }));
+        }
+        line.push(b'\n');
+        Ok(line)
     }
 }
 
@@ -244,6 +307,40 @@ mod tests {
         for name in ["CGI", "USER", "CID", "OPTS", "LFN2", "PFN2", "RFN2", "class"] {
             let command = command(&["$SRC", &format!("--x=${name}")]);
             assert_eq!(command.variable_without_value(), Some(name));
+        }
+    }
+
+    #[test]
+    fn a_message_is_one_line_of_words() {
+        let message = |template: &str| StageMessage::new(template, Path::new("/q"));
+        let line = |entry: &TransferEntry, template: &str| {
+            let copy = IncomingCopy {
+                entry,
+                run: &crate::outlived::QueueRun::of(std::path::Path::new("/")).unwrap(),
+                remote: crate::remote_name("/mss", &entry.key.path),
+                destination: "/data/store/.new".into(),
+                target: "/data/store/t1".into(),
+                lock: std::fs::File::open("/dev/null").unwrap().into(),
+            };
+            message(template).unwrap().line(&copy, "frm").map(|line| String::from_utf8(line).unwrap())
+        };
+        let template = "+ $RID $NOTIFY $PRTY wfn $LFN $RFN $DST $PFN \\$x";
+        let wanted = "+ 00007D07:6b005fc5.1 file:////q/ofsEvents 1 wfn /store/t1 /mss/store/t1 /data/store/.new \
+            /data/store/.new $x\n";
+        assert_eq!(line(&entry(), template).unwrap(), wanted);
+        // A client chooses these.
+        let odd = TransferEntry { client: "a b\n+ x:1@h".into(), id: "i d".into(), ..entry() };
+        assert_eq!(line(&odd, "$TID $RID $DST").unwrap(), "a_b_+_x:1@h i_d /data/store/.new\n");
+        for name in ["/a b", "/a\n+ /b", "/a\tb", "/a\u{7f}"] {
+            let path = LogicalPath::parse(name.as_bytes()).unwrap();
+            let odd = TransferEntry { key: EntryKey { direction: TransferDirection::In, path }, ..entry() };
+            for template in ["$LFN $DST", "$SRC $DST"] {
+                assert_eq!(line(&odd, template).unwrap_err().reason, FailureReason::Permanent, "{name:?}");
+            }
+        }
+        assert!(message("$RID $LFN").is_err(), "it names no file to write");
+        for variable in ["CGI", "USER", "class", "1"] {
+            assert!(message(&format!("$DST ${variable}")).is_err(), "{variable}");
         }
     }
 

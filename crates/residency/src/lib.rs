@@ -20,6 +20,9 @@
 //! | `ports` | what the crate needs from outside: [`CopyAgent`], [`RemoteCatalog`], [`ResidencyEvents`] |
 //! | `copy_command` | command lines of copy programs, with their variables |
 //! | `copy_program` | [`CopyPrograms`]: runs copy programs of the site |
+//! | `stage_agent` | [`StageAgent`]: a program that is started once, and reads a line for each file to be staged |
+//! | `stage_agent_thread`, `stage_agent_process` | its thread, and one process of it |
+//! | `stage_event` | the lines with which it reports the ends of stages |
 //! | `outlived`, `reaper` | copy programs of earlier runs of the server, and the thread that watches them |
 //! | `staging` | [`Staging`]: brings one file in, whole or not at all |
 //! | `content_check` | compares the content of files with the checksums that mass storage knows |
@@ -89,6 +92,10 @@ mod service;
 mod sqlite_rows;
 mod sqlite_schema;
 mod sqlite_store;
+mod stage_agent;
+mod stage_agent_process;
+mod stage_agent_thread;
+mod stage_event;
 mod staging;
 mod store;
 mod sweep;
@@ -103,7 +110,7 @@ mod work_claim;
 pub use catalog::CatalogProgram;
 pub use catalog_processes::CatalogProcesses;
 pub use content_check::{CopyDifferences, has_content};
-pub use copy_command::CopyCommand;
+pub use copy_command::{CopyCommand, StageMessage};
 pub use copy_program::CopyPrograms;
 pub use entry::{
     CopyFailure, EntryKey, EntryState, FailedFile, FailureReason, Priority, RequestId, TransferDirection,
@@ -132,6 +139,7 @@ pub use service::{
     ResidencyStartError, StageError, StageReply,
 };
 pub use sqlite_store::{SqliteStore, StoreError, StoreOpenError};
+pub use stage_agent::{StageAgent, StageAgentSettings};
 pub use staging::{Staging, remote_name, source_of};
 pub use store::{EntryStore, OwnerTurn, QueuePlaces};
 pub use sweep::remove_leftovers;

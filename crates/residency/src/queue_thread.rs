@@ -326,6 +326,7 @@ impl QueueThread {
             (Command::End(reply), _) => {
                 self.ending.get_or_insert_default().push(reply);
                 self.copies.values().for_each(StopSignal::send);
+                self.staging.agent.end();
             }
         }
     }

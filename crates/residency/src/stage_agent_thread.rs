@@ -1,0 +1,217 @@
+//! The thread of a [`crate::StageAgent`]: starts the program, gives it lines, reads its reports, and ends it.
+
+use crate::entry::{CopyFailure, FailureReason};
+use crate::stage_agent::{SharedAgent, site_failure};
+use crate::stage_agent_process::AgentProcess;
+use crate::stage_event::{self, OutputLine};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Number of lines of the program in the log in each minute.
+const LOGGED_MAX: u32 = 100;
+const LOGGED_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Maximum number of characters of a line in the log.
+const LOGGED_CHARACTERS: usize = 500;
+
+pub(crate) struct AgentThread {
+    shared: Arc<SharedAgent>,
+    pause: Duration,
+    /// The last line of the present process that was no report.
+    last: String,
+    logged: (Instant, u32),
+    /// The present process has reported something.
+    has_reported: bool,
+}
+
+impl AgentThread {
+    pub(crate) fn new(shared: Arc<SharedAgent>) -> Self {
+        let pause = shared.settings.pause;
+        Self { shared, pause, last: String::new(), logged: (Instant::now(), 0), has_reported: false }
+    }
+
+    pub(crate) fn run(mut self) {
+        // Whatever ends this thread, nobody waits for ever.
+        let _end = EndAll(self.shared.clone());
+        while self.wait_for_request() {
+            let started = AgentProcess::start(&self.shared.settings, || self.shared.state().is_ending);
+            let mut process = match started {
+                Ok(Some(process)) => process,
+                Ok(None) => return,
+                Err(error) => {
+                    let text =
+                        format!("cannot run {}: {}", self.shared.program_name(), base::errno_text(&error));
+                    tracing::warn!(reason = text, "no file is staged");
+                    self.shared.state().finish_all(|| site_failure(text.clone()));
+                    self.rest();
+                    continue;
+                }
+            };
+            tracing::info!(program = self.shared.program_name(), "started the program of oss.stagecmd");
+            (self.has_reported, self.last) = (false, String::new());
+            let end = self.serve(&mut process);
+            self.read(&mut process);
+            let how = process.end(self.shared.state().is_ending);
+            drop(process);
+            if self.shared.state().is_ending {
+                return;
+            }
+            let mut text = match end {
+                Ok(()) => format!("{} has ended ({how})", self.shared.program_name()),
+                Err(error) => format!("{}: {}", self.shared.program_name(), base::errno_text(&error)),
+            };
+            if !self.last.is_empty() {
+                text = format!("{text}: {}", self.last);
+            }
+            tracing::warn!(reason = text, "the program of oss.stagecmd is started again");
+            self.shared.state().take_back(&CopyFailure::new(FailureReason::Temporary, text));
+            self.rest();
+        }
+    }
+
+    /// Waits until there is a request. Returns `false` if the server ends.
+    fn wait_for_request(&self) -> bool {
+        loop {
+            {
+                let mut state = self.shared.state();
+                if state.is_ending {
+                    return false;
+                }
+                // There is no process that could hang.
+                state.is_hung = false;
+                if !state.requests.is_empty() {
+                    return true;
+                }
+            }
+            self.sleep(None);
+        }
+    }
+
+    /// Waits before the next start, longer each time as long as no process reports anything.
+    fn rest(&mut self) {
+        let settings = &self.shared.settings;
+        let pause = if self.has_reported { settings.pause } else { self.pause };
+        self.pause = (pause * 2).min(settings.pause_max);
+        let until = Instant::now() + pause;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.shared.state().is_ending {
+                return;
+            }
+            self.sleep(Some(left));
+        }
+    }
+
+    /// Sleeps until it is woken.
+    fn sleep(&self, time: Option<Duration>) {
+        let time = time.map(timespec);
+        // An error ends the sleep early.
+        poll(&mut [PollFd::new(&self.shared.wake, PollFlags::IN)], time.as_ref()).ok();
+        self.clear_wake();
+    }
+
+    fn clear_wake(&self) {
+        // It fails if there was none.
+        rustix::io::read(&self.shared.wake, &mut [0; 8]).ok();
+    }
+
+    /// Works until the process has ended, must be replaced, or the server ends.
+    fn serve(&mut self, process: &mut AgentProcess) -> io::Result<()> {
+        loop {
+            {
+                let state = self.shared.state();
+                if state.is_ending {
+                    return Ok(());
+                }
+                if state.is_hung {
+                    return Err(io::Error::other("it does not report the ends of files"));
+                }
+            }
+            self.give_lines(process)?;
+            let is_woken = process.wait(&self.shared.wake)?;
+            if is_woken {
+                self.clear_wake();
+            }
+            self.read(process);
+            if process.has_ended() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Gives the process as many lines as it takes now.
+    fn give_lines(&self, process: &mut AgentProcess) -> io::Result<()> {
+        loop {
+            process.write()?;
+            if !process.is_idle() {
+                return Ok(());
+            }
+            let next = self.shared.state().next_line();
+            let Some((destination, line)) = next else { return Ok(()) };
+            // What an earlier process has left is no beginning of this file.
+            match std::fs::remove_file(&destination) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => process.give(line),
+            }
+        }
+    }
+
+    /// Reads what the process has written.
+    fn read(&mut self, process: &mut AgentProcess) {
+        let mut lines = Vec::new();
+        process.read(&mut lines);
+        for line in lines {
+            self.take_line(&line);
+        }
+    }
+
+    fn take_line(&mut self, line: &OutputLine) {
+        let mut state = self.shared.state();
+        let event = match line.is_cut {
+            true => None,
+            false => stage_event::parse(&line.text, |name| state.is_asked(name)),
+        };
+        if let Some((name, outcome)) = event {
+            state.finish(name, outcome);
+            self.has_reported = true;
+            return;
+        }
+        drop(state);
+        let text = String::from_utf8_lossy(&line.text);
+        let text =
+            text.trim().chars().filter(|c| !c.is_control()).take(LOGGED_CHARACTERS).collect::<String>();
+        if text.is_empty() {
+            return;
+        }
+        if self.logged.0.elapsed() >= LOGGED_INTERVAL {
+            self.logged = (Instant::now(), 0);
+        }
+        self.logged.1 = self.logged.1.saturating_add(1);
+        match self.logged.1 {
+            ..LOGGED_MAX => tracing::info!(text, "output of the program of oss.stagecmd"),
+            LOGGED_MAX => {
+                tracing::warn!(text, "more output of the program of oss.stagecmd is not logged for a minute")
+            }
+            _ => {}
+        }
+        self.last = text;
+    }
+}
+
+/// Ends all requests when the thread ends.
+struct EndAll(Arc<SharedAgent>);
+
+impl Drop for EndAll {
+    fn drop(&mut self) {
+        self.0.thread_has_ended();
+    }
+}
+
+pub(crate) fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}

@@ -1,0 +1,365 @@
+//! A program that is started once, and reads a line for each file.
+
+#![allow(clippy::unwrap_used)] // a panic is the failure of a test
+
+use base::LogicalPath;
+use residency::{
+    CopyAgent as _, CopyOutcome, CopyPrograms, EntryKey, EntryState, FailureReason, IncomingCopy, Priority,
+    QueueRun, StageAgent, StageAgentSettings, StageMessage, StopSignal, TransferDirection, TransferEntry,
+};
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// Maximum time that a test waits for something.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// A directory with a program. Files are written in `disk`.
+struct Site {
+    directory: PathBuf,
+    agent: Arc<StageAgent>,
+}
+
+/// A copy that runs.
+struct RunningCopy {
+    stop: StopSignal,
+    outcome: Receiver<CopyOutcome>,
+}
+
+impl RunningCopy {
+    fn outcome(&self) -> CopyOutcome {
+        self.outcome.recv_timeout(WAIT_MAX).expect("the copy ends")
+    }
+
+    fn failure(&self) -> (FailureReason, String) {
+        match self.outcome() {
+            CopyOutcome::Failed(failure) => (failure.reason, failure.text.to_string()),
+            other => panic!("it did not fail: {other:?}"),
+        }
+    }
+}
+
+impl Site {
+    /// A site whose program is a shell script. `$0` is the directory, and `read rid name dst pipe` reads a line.
+    fn new(name: &str, script: &str) -> Self {
+        Self::with(name, script, WAIT_MAX)
+    }
+
+    fn with(name: &str, script: &str, time_limit: Duration) -> Self {
+        let directory = Self::directory(name);
+        let arguments = ["-c", script, directory.to_str().unwrap()].map(str::to_owned).to_vec();
+        Self::running(directory, "/bin/sh", arguments, time_limit)
+    }
+
+    fn directory(name: &str) -> PathBuf {
+        let directory = std::env::temp_dir().join(format!("residency-agent-{name}-{}", std::process::id()));
+        fs::remove_dir_all(&directory).ok();
+        fs::create_dir_all(directory.join("disk")).unwrap();
+        fs::create_dir(directory.join("queue")).unwrap();
+        fs::set_permissions(directory.join("queue"), fs::Permissions::from_mode(0o700)).unwrap();
+        directory
+    }
+
+    fn running(directory: PathBuf, program: &str, arguments: Vec<String>, time_limit: Duration) -> Self {
+        let queue = directory.join("queue");
+        let settings = StageAgentSettings {
+            program: program.into(),
+            arguments,
+            message: StageMessage::new("$RID $LFN $DST $NOTIFY", &queue).unwrap(),
+            directory: queue,
+            time_limit,
+            pause: Duration::from_millis(10),
+            pause_max: Duration::from_millis(40),
+        };
+        let programs = CopyPrograms {
+            from_path: None,
+            from_url: None,
+            to_path: None,
+            to_url: None,
+            instance: "anon".to_owned(),
+        };
+        Self { directory, agent: Arc::new(StageAgent::new(settings, programs).unwrap()) }
+    }
+
+    fn local(&self, name: &str) -> PathBuf {
+        self.directory.join("disk").join(name)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.directory.join(name).exists()
+    }
+
+    fn touch(&self, name: &str) {
+        fs::write(self.directory.join(name), "").unwrap();
+    }
+
+    fn wait_for(&self, name: &str) {
+        let since = Instant::now();
+        while !self.has(name) {
+            assert!(since.elapsed() < WAIT_MAX, "{name} is not there");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Returns the lines that the program has noted.
+    fn notes(&self) -> Vec<String> {
+        let notes = fs::read_to_string(self.directory.join("notes")).unwrap_or_default();
+        notes.lines().map(str::to_owned).collect()
+    }
+
+    fn begin(&self, name: &str) -> RunningCopy {
+        let (agent, destination) = (self.agent.clone(), self.local(name));
+        let (report, outcome) = channel();
+        let stop = StopSignal::new().unwrap();
+        let (signal, path) = (stop.clone(), LogicalPath::parse(format!("/{name}").as_bytes()).unwrap());
+        std::thread::spawn(move || {
+            let entry = TransferEntry {
+                key: EntryKey { direction: TransferDirection::In, path },
+                priority: Priority::new(0),
+                source: "".into(),
+                id: "id".into(),
+                client: "u.1:2@h".into(),
+                owner: "".into(),
+                added: 0,
+                tries: 1,
+                is_anonymous: true,
+                removes: false,
+                state: EntryState::Active,
+            };
+            let copy = IncomingCopy {
+                entry: &entry,
+                run: &QueueRun::of(std::path::Path::new("/")).unwrap(),
+                remote: "/tape".into(),
+                destination: destination.clone(),
+                target: destination.with_extension("target"),
+                lock: File::open("/dev/null").unwrap().into(),
+            };
+            report.send(agent.copy_in(copy, &signal)).ok();
+        });
+        RunningCopy { stop, outcome }
+    }
+
+    fn stage(&self, name: &str) -> CopyOutcome {
+        self.begin(name).outcome()
+    }
+
+    fn end(self) {
+        self.agent.end();
+        fs::remove_dir_all(&self.directory).unwrap();
+    }
+}
+
+#[test]
+fn one_process_brings_many_files_in_any_order() {
+    // It answers the first file after the second one.
+    let site = Site::new(
+        "once",
+        "echo start >> $0/notes; while read rid name dst pipe; do echo \"$rid $name\" >> $0/notes; printf abc > $dst; \
+         if [ $name = /first ]; then first=$name; touch $0/has-first; else echo \"stage OK $name\"; fi; \
+         [ $name = /second ] && echo \"stage OK $first\"; done",
+    );
+    let first = site.begin("first");
+    site.wait_for("has-first");
+    assert_eq!(site.stage("second"), CopyOutcome::Done);
+    assert_eq!(first.outcome(), CopyOutcome::Done);
+    for number in 0..20 {
+        assert_eq!(site.stage(&format!("f{number}")), CopyOutcome::Done);
+    }
+    assert_eq!(fs::read(site.local("first")).unwrap(), b"abc");
+    let notes = site.notes();
+    assert_eq!((notes.len(), &*notes[0], &*notes[1]), (23, "start", "id /first"));
+    site.end();
+}
+
+/// It orders its requests itself, for example by tapes.
+#[test]
+fn a_program_gets_all_requests_before_it_answers_one() {
+    let site = Site::new(
+        "all",
+        "while read rid name dst pipe; do n=x$n; names=\"$names $name\"; \
+         [ $n = xxxxxxxxxx ] && for each in $names; do echo \"stage OK $each\"; done; done",
+    );
+    let copies: Vec<_> = (0..10).map(|number| site.begin(&format!("f{number}"))).collect();
+    for copy in copies {
+        assert_eq!(copy.outcome(), CopyOutcome::Done);
+    }
+    site.end();
+}
+
+#[test]
+fn a_program_may_report_to_its_pipe_and_failures_have_their_reason() {
+    let script = "while read rid name dst pipe; do pipe=${pipe#file://}; [ $pipe -ef $XRDOFSEVENTS ] || continue; \
+         case $name in /bad) echo \"stage BAD $name no drive\";; /none) echo \"stage ENOENT $name\";; \
+         *) echo \"stage OK $name\";; esac > $pipe; done";
+    let site = Site::new("pipe", script);
+    assert_eq!(site.stage("f"), CopyOutcome::Done);
+    let (reason, text) = site.begin("bad").failure();
+    assert_eq!(reason, FailureReason::Temporary);
+    assert!(text.ends_with("could not bring it: no drive"), "{text}");
+    assert_eq!(
+        site.begin("none").failure(),
+        (FailureReason::NotFound, "no such file in mass storage".to_owned())
+    );
+    site.end();
+}
+
+#[test]
+fn a_program_that_dies_gets_its_requests_again() {
+    // The first process leaves a part of the file. The second one must not find it.
+    let site = Site::new(
+        "dies",
+        "while read rid name dst pipe; do echo $name >> $0/notes; [ -e $dst ] && touch $0/part; \
+         [ $name = /other ] && { [ -e $0/once ] && echo \"stage OK $name\"; continue; }; [ -e $0/once ] || { touch $0/once; printf a > $dst; kill -9 $$; }; \
+         printf abc > $dst; echo \"stage OK $name\"; done",
+    );
+    let other = site.begin("other");
+    let since = Instant::now();
+    while site.notes() != ["/other"] {
+        assert!(since.elapsed() < WAIT_MAX);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(site.stage("f"), CopyOutcome::Done);
+    assert_eq!(other.outcome(), CopyOutcome::Done);
+    assert_eq!(fs::read(site.local("f")).unwrap(), b"abc");
+    assert!(!site.has("part"));
+    let mut notes = site.notes();
+    notes.sort();
+    assert_eq!(notes, ["/f", "/f", "/other", "/other"]);
+    site.end();
+}
+
+#[test]
+fn a_file_at_which_the_program_ends_each_time_fails_with_the_reason() {
+    let site =
+        Site::new("poison", "read rid name dst pipe; echo $name >> $0/notes; echo 'no library'; exit 3");
+    let (reason, text) = site.begin("f").failure();
+    assert_eq!(reason, FailureReason::Temporary);
+    assert!(text.contains("exit status: 3") && text.ends_with(": no library"), "{text}");
+    assert_eq!(site.notes().len(), 3);
+    site.end();
+}
+
+#[test]
+fn a_program_that_cannot_be_started_denies_nothing() {
+    let site = Site::running(Site::directory("missing"), "/no/such/program", Vec::new(), WAIT_MAX);
+    let (reason, text) = site.begin("f").failure();
+    assert_eq!(reason, FailureReason::Site);
+    assert!(text.contains("cannot run program"), "{text}");
+    site.end();
+}
+
+#[test]
+fn what_a_program_writes_beside_its_reports_has_no_effect() {
+    let site = Site::new(
+        "garbage",
+        "echo banner; printf 'stage OK /f'; head -c 1000000 /dev/zero | tr '\\0' x; echo; echo 'stage OK /fx'; \
+         head -c 5000 /dev/urandom; echo; while read rid name dst pipe; do \
+         echo \"stage OK $name.x\"; echo 'stage OK'; echo \"stage OK /other\"; printf 'stage BAD'; echo; \
+         touch $0/asked; while [ ! -e $0/go ]; do sleep 0.01; done; printf abc > $dst; \
+         head -c 1000000 /dev/zero | tr '\\0' y; echo; echo \"stage OK $name\"; done",
+    );
+    let copy = site.begin("f");
+    site.wait_for("asked");
+    // Whatever it has written before, the file has not come.
+    assert!(copy.outcome.recv_timeout(Duration::from_millis(100)).is_err());
+    site.touch("go");
+    assert_eq!(copy.outcome(), CopyOutcome::Done);
+    assert_eq!(fs::read(site.local("f")).unwrap(), b"abc");
+    site.end();
+}
+
+#[test]
+fn a_program_that_hangs_is_replaced_and_its_other_requests_are_given_to_the_next() {
+    let site = Site::with(
+        "hangs",
+        "sleep 600 & echo $$ >> $0/notes; while read rid name dst pipe; do \
+         [ $name = /hang ] && [ ! -e $0/once ] && { touch $0/once; sleep 600; }; \
+         [ $name = /hang ] && continue; echo \"stage OK $name\"; done",
+        Duration::from_secs(2),
+    );
+    let hang = site.begin("hang");
+    site.wait_for("once");
+    std::thread::sleep(Duration::from_secs(1));
+    // The process never reads this line.
+    let other = site.begin("other");
+    let (reason, text) = hang.failure();
+    assert_eq!(reason, FailureReason::Temporary);
+    assert!(text.contains("has not reported the end of the file within 2 s"), "{text}");
+    assert_eq!(other.outcome(), CopyOutcome::Done);
+    assert_eq!(site.notes().len(), 2);
+    site.end();
+}
+
+#[test]
+fn a_cancelled_file_ends_when_the_program_does_not_write_it_any_more() {
+    let site = Site::new(
+        "cancel",
+        "while read rid name dst pipe; do touch $0/asked; while [ ! -e $0/go ]; do sleep 0.01; done; \
+         echo \"stage OK $name\"; done",
+    );
+    let copy = site.begin("f");
+    site.wait_for("asked");
+    copy.stop.send();
+    assert!(copy.outcome.recv_timeout(Duration::from_millis(100)).is_err(), "it could still write the file");
+    site.touch("go");
+    assert_eq!(copy.outcome(), CopyOutcome::Stopped);
+    site.end();
+}
+
+#[test]
+fn the_end_of_the_server_ends_all_processes_of_the_program() {
+    let site = Site::new(
+        "end",
+        "mkfifo $0/alive; sleep 600 > $0/alive & trap '' TERM; while read rid name dst pipe; do touch $0/asked; done; \
+         while :; do sleep 600; done",
+    );
+    let copy = site.begin("f");
+    site.wait_for("asked");
+    let alive = site.directory.join("alive");
+    let (opened, is_open) = channel();
+    let (report, ended) = channel();
+    std::thread::spawn(move || {
+        let mut pipe = File::open(alive).unwrap();
+        opened.send(()).ok();
+        // It ends when no process has the pipe any more.
+        report.send(pipe.read_to_end(&mut Vec::new())).ok();
+    });
+    is_open.recv_timeout(WAIT_MAX).expect("the process in the background runs");
+    site.agent.end();
+    assert_eq!(copy.outcome(), CopyOutcome::Stopped);
+    assert_eq!(ended.recv_timeout(WAIT_MAX).unwrap().unwrap(), 0);
+    assert_eq!(site.stage("later"), CopyOutcome::Stopped);
+    site.end();
+}
+
+/// It could still write files under names that the next process gets.
+#[test]
+fn a_process_of_an_earlier_run_is_ended_before_the_first_request() {
+    let site = Site::new(
+        "earlier",
+        "while read rid name dst pipe; do kill -0 $(cat $0/pid) 2> $0/error && touch $0/both; echo \"stage OK $name\"; done",
+    );
+    let queue = site.directory.join("queue");
+    let (status, lock) =
+        (fs::metadata(&queue).unwrap(), File::create(queue.join("stage-agent.lock")).unwrap());
+    fs::set_permissions(queue.join("stage-agent.lock"), fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(storage::lock_file(lock.as_fd()).unwrap());
+    let mut command = Command::new("sleep");
+    command.arg("600").env("SCALLA_STAGE", format!("{}:{}", status.dev(), status.ino()));
+    storage::inherit(&mut command, lock.into());
+    let mut earlier = command.spawn().unwrap();
+    drop(command);
+    fs::write(site.directory.join("pid"), earlier.id().to_string()).unwrap();
+    let copy = site.begin("f");
+    // Only its own parent can wait for it here.
+    assert!(!earlier.wait().unwrap().success());
+    assert_eq!(copy.outcome(), CopyOutcome::Done);
+    assert!(!site.has("both"));
+    site.end();
+}
