@@ -64,3 +64,15 @@ def tape(**programs):
     """A tape with these programs, which is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="scalla-tape-", dir="/var/tmp") as directory:
         yield Tape(Path(directory), programs)
+
+
+def names(directory):
+    return sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+
+
+def is_running(process):
+    """Reports whether a process exists and has not ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -10,13 +10,13 @@ import sqlite3
 import struct
 import subprocess
 import zlib
-from pathlib import Path
 
 import pytest
 
 import peers
 import raw
 import tapes
+from tapes import is_running, names
 from tools import XRDCP, data, wait_until, xrdcp, xrdfs
 
 # Copies $1 to $2 in two steps. Between them it waits as long as there is a file `hold` beside it.
@@ -49,18 +49,6 @@ def tape():
 def stage(begin):
     """Starts a server that stages all missing files: `stage(settings)`."""
     return lambda settings: begin(peers.Linked(settings=settings, export="/ stage"))
-
-
-def names(directory):
-    return sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
-
-
-def is_running(process):
-    """Reports whether a process exists and has not ended."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_a_missing_file_comes_from_tape(tape, stage, tmp_path):

@@ -221,7 +221,6 @@ fn the_queue_of_an_instance_is_its_own() {
 fn parts_that_are_not_in_force_are_reported() {
     for (line, kinds) in [
         ("oss.stagecmd | /usr/bin/frm_xfragent -c cfg", &[ProblemKind::NoEffect][..]),
-        ("oss.stagemsg $LFN", &[ProblemKind::NotYet]),
         ("oss.stagecmd bin/stage", &[ProblemKind::BadValue]),
         ("frm.xfr.copycmd rmerr stats mdp /bin/tape", &[ProblemKind::NoEffect; 3]),
         ("frm.xfr.qcheck 60s", &[ProblemKind::NoEffect]),
@@ -246,27 +245,63 @@ fn parts_that_are_not_in_force_are_reported() {
     }
 }
 
-/// A program that gives files their names itself could leave a part of one there.
+/// A program without reports would show only by a file that it is complete, and that could be a part.
 #[test]
-fn programs_that_would_name_files_themselves_are_refused() {
+fn programs_that_do_not_report_the_ends_of_files_are_refused() {
     for line in [
         "oss.stagecmd |/opt/agent",
         "oss.stagecmd | /opt/agent x",
-        "oss.stagecmd async |/opt/agent",
+        "oss.stagecmd async sync |/opt/agent",
         "oss.stagecmd async /bin/stage",
         "oss.stagecmd creates /bin/stage",
-        "oss.stagecmd sync creates |/opt/agent",
+        "oss.stagecmd async creates |/opt/agent",
     ] {
         // Nor does an earlier program stay in force in its place.
-        let loaded = loaded(&format!("oss.stagecmd /bin/earlier\n{line}\n"));
+        let loaded = loaded(&format!("oss.stagecmd async |/bin/earlier\n{line}\n"));
         let problems = loaded.report.problems();
         assert_eq!(problems.len(), 1, "{line}: {}", loaded.report);
         assert!(problems[0].severity == Severity::Error, "{line}");
         assert!(problems[0].allowed.contains("frm.xfr.copycmd in"), "{line}: {}", problems[0].allowed);
         assert!(!loaded.effective.residency.has_copy_program(), "{line}");
+        assert!(!loaded.effective.residency.stage_reads_lines, "{line}");
     }
-    let agent = loaded("oss.stagecmd /bin/earlier\noss.stagecmd |/usr/bin/frm_xfragent\n");
-    assert!(!agent.effective.residency.has_copy_program());
+    for line in ["oss.stagecmd |/usr/bin/frm_xfragent", "oss.stagecmd async | /usr/bin/frm_xfragent -c cfg"] {
+        let agent = loaded(&format!("oss.stagecmd /bin/earlier\n{line}\n"));
+        assert!(!agent.effective.residency.has_copy_program(), "{line}");
+    }
+}
+
+#[test]
+fn a_stage_program_may_read_lines() {
+    let message = "oss.stagemsg + $RID  $NOTIFY \\$x $LFN $DST\n";
+    for (line, arguments) in
+        [("oss.stagecmd async |/opt/agent", &[][..]), ("oss.stagecmd async | /opt/agent -v", &["-v"])]
+    {
+        let residency = loaded(&format!("{line}\n{message}")).effective.residency;
+        assert_eq!(residency.stage_program.value, Some(program("/opt/agent", arguments)));
+        assert!(residency.stage_reads_lines && residency.has_copy_program());
+        assert_eq!(residency.stage_message.as_deref(), Some("+ $RID $NOTIFY \\$x $LFN $DST"));
+    }
+    let shown = show(&loaded(&format!("oss.stagecmd async | /opt/agent -v\n{message}")).effective);
+    let value = |name: &str| shown.iter().find(|line| line.directive == name).unwrap().value.clone().unwrap();
+    assert!(value("oss.stagecmd").ends_with("async |/opt/agent -v"), "{}", value("oss.stagecmd"));
+    assert!(value("oss.stagemsg").ends_with("$LFN $DST"), "{}", value("oss.stagemsg"));
+
+    let reported = |text: &str| {
+        let text = format!("all.adminpath /var/spool/xrootd\nall.export /store stage\n{text}");
+        let report = check(&loaded(&text).effective, &Directories, Strictness::Strict);
+        let texts = problems(&report).into_iter().map(|(_, text)| text);
+        texts.filter(|text| text.contains("stagemsg")).collect::<Vec<_>>()
+    };
+    let agent = "oss.stagecmd async |/opt/agent\n";
+    assert_eq!(reported(&format!("{agent}{message}")), Vec::<String>::new());
+    // XRootD's own line names no file to write.
+    for without in ["", "oss.stagemsg + $RID $NOTIFY 0 wfn $LFN\n"] {
+        let found = reported(&format!("{agent}{without}"));
+        assert!(found.len() == 1 && found[0].contains("error") && found[0].contains("$DST"), "{found:?}");
+    }
+    let unread = reported(&format!("oss.stagecmd /bin/stage\n{message}"));
+    assert!(unread.len() == 1 && unread[0].contains("no program reads lines"), "{unread:?}");
 }
 
 /// A disk on which everything is a directory.

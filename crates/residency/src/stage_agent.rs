@@ -62,7 +62,7 @@ pub(crate) struct SharedAgent {
 #[derive(Default)]
 pub(crate) struct AgentState {
     /// Requests by the path of their file. There is one copy of a file at most.
-    pub(crate) requests: BTreeMap<Vec<u8>, AgentRequest>,
+    pub(crate) requests: BTreeMap<Vec<u8>, AgentFile>,
     /// The thread runs.
     has_thread: bool,
     /// The server ends.
@@ -72,7 +72,7 @@ pub(crate) struct AgentState {
 }
 
 /// A file that the program is asked for.
-pub(crate) struct AgentRequest {
+pub(crate) struct AgentFile {
     pub(crate) line: Vec<u8>,
     /// Where the program writes it.
     pub(crate) destination: PathBuf,
@@ -156,7 +156,7 @@ impl CopyAgent for StageAgent {
         };
         let end = Arc::new(RequestEnd { outcome: Mutex::default(), event });
         let key = copy.entry.key.path.as_bytes().to_vec();
-        let request = AgentRequest {
+        let request = AgentFile {
             line,
             destination: copy.destination.clone(),
             asked: 0,
@@ -191,7 +191,7 @@ impl RequestEnd {
     }
 }
 
-impl AgentRequest {
+impl AgentFile {
     fn finish(self, outcome: CopyOutcome) {
         *self.end.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         // It fails only if the event was set before.
@@ -219,7 +219,7 @@ impl SharedAgent {
     }
 
     /// Adds a request, and starts the thread if it does not run. Returns the outcome of a request that is not added.
-    fn submit(self: &Arc<Self>, key: Vec<u8>, request: AgentRequest) -> Option<CopyOutcome> {
+    fn submit(self: &Arc<Self>, key: Vec<u8>, request: AgentFile) -> Option<CopyOutcome> {
         let mut state = self.state();
         if state.is_ending {
             return Some(CopyOutcome::Stopped);

@@ -5,6 +5,7 @@ use crate::stage_agent::{SharedAgent, site_failure};
 use crate::stage_agent_process::AgentProcess;
 use crate::stage_event::{self, OutputLine};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -151,9 +152,9 @@ impl AgentThread {
             let next = self.shared.state().next_line();
             let Some((destination, line)) = next else { return Ok(()) };
             // What an earlier process has left is no beginning of this file.
-            match std::fs::remove_file(&destination) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => process.give(line),
+            match rustix::fs::unlink(&destination) {
+                Ok(()) | Err(Errno::NOENT) => process.give(line),
+                Err(error) => return Err(error.into()),
             }
         }
     }

@@ -285,7 +285,7 @@ fn a_program_that_hangs_is_replaced_and_its_other_requests_are_given_to_the_next
     );
     let hang = site.begin("hang");
     site.wait_for("once");
-    std::thread::sleep(Duration::from_secs(1));
+    assert!(hang.outcome.recv_timeout(Duration::from_secs(1)).is_err(), "it has its time");
     // The process never reads this line.
     let other = site.begin("other");
     let (reason, text) = hang.failure();

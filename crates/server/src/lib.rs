@@ -27,6 +27,7 @@
 //! | `purging` | purges, and their start beside staging |
 //! | `frm_admin` | the commands of XRootD's program for files with copies in mass storage |
 //! | `frm_daemon` | transfers and purges as processes of their own |
+//! | `copy_programs` | the programs that copy files from mass storage and to it |
 //! | `residency` | staging of files that are not on disk: the queue and its programs |
 //! | `login` | authentication of clients, refresh of keytabs |
 //! | `http_service` | HTTP: its configuration, logins of its clients |
@@ -53,6 +54,7 @@ mod authorization;
 mod background_downloads;
 pub mod cluster;
 mod control;
+mod copy_programs;
 mod credential_check;
 mod crl_downloads;
 mod daemon;

@@ -1,9 +1,8 @@
 //! Purges of a running server, beside its queue of transfers.
 
+use crate::copy_programs::check_program;
 use crate::error::StartError;
-use crate::residency::{
-    Exports, FileEvents, ServerTransfers, check_program, remote_catalog, server_claim, staged_files,
-};
+use crate::residency::{Exports, FileEvents, ServerTransfers, remote_catalog, server_claim, staged_files};
 use crate::transfer_monitor::TransferMonitor;
 use base::Supervisor;
 use config::{Effective, FreeSpaceLimit};

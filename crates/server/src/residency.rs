@@ -1,23 +1,23 @@
 //! Staging and migration of a running server: its queue and programs, as the port that the file system uses.
 
 use crate::adapters::SystemClock;
+use crate::copy_programs::{check_program, copy_agent};
 use crate::error::StartError;
 use crate::transfer_monitor::TransferMonitor;
 use base::{Error, ErrorKind, LogicalPath, Supervisor};
-use config::{Effective, StageProgram};
+use config::Effective;
 use logical::{
     HasLeft, Logical, RecordChange, RecordedFile, RecordedNeed, StageNotice, StageRequest, StagedFiles,
     Stager, StagerReply,
 };
 use residency::{
-    CatalogProcesses, CatalogProgram, CopyCommand, CopyDifferences, CopyFailure, CopyPrograms, EndedCopy,
-    EntryKey, FailureReason, MigrationSchedule, NameOrder, NameOutcome, PathResidency, Priority, QueueLimits,
+    CatalogProcesses, CatalogProgram, CopyAgent, CopyDifferences, CopyFailure, EndedCopy, EntryKey,
+    FailureReason, MigrationSchedule, NameOrder, NameOutcome, PathResidency, Priority, QueueLimits,
     RemoteCatalog, RemoteNames, RequestId, RequestNotice, RequestStatus, Residency, ResidencyEvents,
     ResidencyParts, ResidencyPaths, ServerClaim, SharedWork, StageError, Staging, Submission,
     SubmittedTapeFile, TapeChange, TapeFileNeed, TapeFileProgress, TapeOutcome, TapeRequestStatus,
     TapeSubmission, TransferDirection, Waiter, WriterWatch, remote_name,
 };
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -36,8 +36,8 @@ const FAILURES_SECONDS: u64 = 86_400;
 /// between two signals.
 const COPIES_END_MAX: Duration = Duration::from_secs(8);
 
-/// The time limit of the program of `oss.stagecmd` without a `frm.xfr.copycmd in` that has one.
-const STAGE_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Number of files that a program that reads lines has at once, without `oss.xfr`.
+const AGENT_FILES: u32 = 64;
 
 /// Number of files of a tape request that are read at once.
 const TAPE_FILES_OF_PAGE: usize = 256;
@@ -48,7 +48,7 @@ const TYPE_DIRECTORY: u32 = 0o040_000;
 
 /// The transfers that a configuration wants.
 pub(crate) struct TransferPlan {
-    programs: CopyPrograms,
+    programs: Arc<dyn CopyAgent>,
     catalog: Option<Arc<dyn RemoteCatalog>>,
     stages: bool,
     migrates: bool,
@@ -68,7 +68,7 @@ impl TransferPlan {
             return Ok(None);
         }
         let root = values.remote_root.value.clone().unwrap_or_default();
-        let programs = copy_programs(effective, &root, (stages, migrates)).map_err(StartError::Residency)?;
+        let programs = copy_agent(effective, &root, (stages, migrates)).map_err(StartError::Residency)?;
         let catalog = remote_catalog(effective)?;
         Ok(Some(Self { programs, catalog, stages, migrates }))
     }
@@ -83,7 +83,7 @@ impl TransferPlan {
         let values = &effective.residency;
         let staging = Staging {
             backend,
-            agent: Arc::new(self.programs),
+            agent: self.programs,
             events,
             catalog: self.catalog,
             remote_root: values.remote_root.value.clone().unwrap_or_default(),
@@ -107,7 +107,8 @@ impl TransferPlan {
 pub(crate) fn queue_limits(effective: &Effective) -> QueueLimits {
     let values = &effective.residency;
     let threads = (*values.stage_threads).filter(|_| values.stage_program.is_some());
-    let slots = usize::try_from(threads.unwrap_or(values.slots.inward)).unwrap_or(1);
+    let default = if values.stage_reads_lines { AGENT_FILES } else { values.slots.inward };
+    let slots = usize::try_from(threads.unwrap_or(default)).unwrap_or(1);
     QueueLimits {
         slots_in: slots,
         slots_out: usize::try_from(values.slots.outward).unwrap_or(1),
@@ -157,48 +158,6 @@ pub(crate) fn server_claim(effective: &Effective, work: SharedWork) -> Result<Se
     claim.ok_or_else(|| fail("another server uses it; choose another one with frm.xfr.qcheck".to_owned()))
 }
 
-/// Returns the programs that copy files, after a check of those that are needed.
-fn copy_programs(
-    effective: &Effective,
-    root: &str,
-    (stages, migrates): (bool, bool),
-) -> Result<CopyPrograms, String> {
-    let values = &effective.residency;
-    let command = |program: &Option<StageProgram>, is_needed: bool| {
-        program.as_ref().filter(|_| is_needed).map(copy_command)
-    };
-    let stage_program = values.stage_program.as_ref().filter(|_| stages);
-    let stage_program = stage_program.map(|program| stage_command(program, stage_time_limit(effective)));
-    let programs = CopyPrograms {
-        from_path: stage_program.clone().or_else(|| command(&values.from_path, stages)),
-        from_url: stage_program.or_else(|| command(&values.from_url, stages)),
-        to_path: command(&values.to_path, migrates),
-        to_url: command(&values.to_url, migrates),
-        instance: effective.instance.clone().unwrap_or_else(|| config::ANONYMOUS.to_owned()),
-    };
-    let CopyPrograms { from_path, from_url, to_path, to_url, .. } = &programs;
-    for program in [from_path, from_url, to_path, to_url].into_iter().flatten() {
-        check_program(&program.program)?;
-        if let Some(name) = program.variable_without_value() {
-            return Err(format!(
-                "frm.xfr.copycmd: ${name} has no value here; remove it, or write \\${name} for the text"
-            ));
-        }
-    }
-    let is_url = !root.is_empty() && !root.starts_with('/');
-    let (kind, option) = if is_url { ("URLs", " url") } else { ("paths", "") };
-    for (direction, is_needed, of_path, of_url) in
-        [("in", stages, from_path, from_url), ("out", migrates, to_path, to_url)]
-    {
-        if is_needed && (if is_url { of_url } else { of_path }).is_none() {
-            return Err(format!(
-                "oss.remoteroot makes {kind} of the remote names: set frm.xfr.copycmd {direction}{option} for them"
-            ));
-        }
-    }
-    Ok(programs)
-}
-
 /// The transfers of a server.
 pub(crate) type ServerTransfers = Arc<Residency>;
 /// That queue, and what keeps daemons from the same work.
@@ -216,46 +175,6 @@ pub(crate) async fn end(transfers: Option<ServerTransfers>) {
     if tokio::time::timeout(COPIES_END_MAX, ended).await.is_err() {
         tracing::warn!("copy programs still run; the next start of the server continues with them");
     }
-}
-
-/// Checks that a program exists and can be executed.
-pub(crate) fn check_program(path: &Path) -> Result<(), String> {
-    use rustix::fs::{Access, access};
-    access(path, Access::EXEC_OK).map_err(|error| {
-        let reason = base::errno_text(&error.into());
-        format!(
-            "cannot run {}: {reason}; correct frm.xfr.copycmd, oss.rsscmd or frm.purge.polprog",
-            path.display()
-        )
-    })
-}
-
-fn copy_command(program: &StageProgram) -> CopyCommand {
-    CopyCommand {
-        program: program.command.path.clone(),
-        arguments: program.command.arguments.clone(),
-        time_limit: program.timeout,
-        creates_file: program.creates_file,
-    }
-}
-
-/// Returns the command of `oss.stagecmd`: the name in mass storage and that of the new file follow its arguments, which have
-/// no variables.
-fn stage_command(program: &config::CopyProgram, limit: Duration) -> CopyCommand {
-    let arguments = program.arguments.iter().map(|argument| argument.replace('$', "\\$"));
-    CopyCommand {
-        program: program.path.clone(),
-        arguments: arguments.chain(["$SRC", "$DST"].map(str::to_owned)).collect(),
-        time_limit: Some(limit),
-        creates_file: false,
-    }
-}
-
-/// Returns the time limit of a file that the program of `oss.stagecmd` brings.
-fn stage_time_limit(effective: &Effective) -> Duration {
-    let timeout = |program: &Option<StageProgram>| program.as_ref().and_then(|program| program.timeout);
-    let values = &effective.residency;
-    timeout(&values.from_path).or_else(|| timeout(&values.from_url)).unwrap_or(STAGE_TIME_MAX)
 }
 
 /// Returns the names in mass storage, after a check of the program that knows them, if there is one.

@@ -159,15 +159,21 @@ pub(super) const SECTION: Section = Section {
         .help(
             "Program that stages missing files from mass storage, in place of `frm.xfr.copycmd in`. It is run for each file as \
                `command arguments REMOTE LOCAL`, and ends with status 0 when the file is complete at LOCAL, a temporary name, and \
-               with 2 if there is no such file. Programs that read requests (`|`), `async` and `creates` are refused, except \
-               that `|` with one of XRootD's agents (`frm_...`) stands for the queue of this server.",
+               with 2 if there is no such file. `async |command` is started once, reads a line (oss.stagemsg) for each file, and \
+               reports its end by a line `stage OK NAME`, `stage ENOENT NAME TEXT` or `stage BAD NAME TEXT`, NAME being \
+               that of clients, in its output or in the pipe $NOTIFY. `|` without `async`, and `creates`, are refused, \
+               except that `|` with one of XRootD's agents (`frm_...`) stands for the queue of this server.",
         )
         .executes(|effective| effective.residency.stage_program.is_some())
         .example("/usr/bin/stage"),
-        Directive::not_yet(&["oss.stagemsg"], UsageFrequency::Common, "text")
-            .default("built in")
-            .help("Line sent to a staging program.")
-            .example("$RID $LFN"),
+        Directive::new(&["oss.stagemsg"], UsageFrequency::Common, "text", residency::stage_message)
+            .default("none: `oss.stagecmd async |command` needs one")
+            .help(
+                "Line for each file that a program of `oss.stagecmd async |command` is to stage, with the variables of \
+                   frm.xfr.copycmd. $DST and $PFN are both the temporary name at which the program writes the file, and one of \
+                   them is necessary. $NOTIFY is the URL of a pipe for reports, `file:///` before its path.",
+            )
+            .example("$RID $NOTIFY $LFN $SRC $DST"),
         Directive::new(
             &["oss.xfr"],
             UsageFrequency::Common,
@@ -177,7 +183,8 @@ pub(super) const SECTION: Section = Section {
         .default("deny 3h")
         .help(
             "`deny`: time for which requests for a file are refused after it could not be staged. `threads` is the \
-               maximum number of programs of `oss.stagecmd` at once; without it, frm.xfr.copymax applies. The other options \
+               maximum number of programs of `oss.stagecmd` at once, or of files that a program of `async |command` has at once; \
+               without it, frm.xfr.copymax applies, or 64. The other options \
                are accepted without effect, except for `up`, which is not in force yet.",
         )
         .example("deny 1h"),

@@ -271,48 +271,74 @@ pub(super) fn catalog(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> R
     Ok(())
 }
 
-/// What `oss.stagecmd` refuses, and why.
-const STAGED_BY_FILE: &str = "allowed: a program that is run for each file, 'oss.stagecmd PROGRAM ARGUMENTS' or \
-    'frm.xfr.copycmd in PROGRAM $SRC $DST'";
+/// What `oss.stagecmd` accepts.
+const STAGE_COMMANDS: &str = "allowed: a program that is run for each file, 'oss.stagecmd PROGRAM ARGUMENTS' or \
+    'frm.xfr.copycmd in PROGRAM $SRC $DST', or one that reads lines and reports the end of each file, \
+    'oss.stagecmd async |PROGRAM ARGUMENTS' with oss.stagemsg";
 
-/// Reads `oss.stagecmd`. A program that reads requests (`|`, also with `async`) writes files under their names, so that a
-/// part of one could be taken for a whole file: it is refused. XRootD's agents in that place put requests into a queue,
-/// and this server has its own.
+/// Reads `oss.stagecmd`. A program that reads lines (`|`) has to report the ends of files (`async`): a file that is there
+/// could be a part of one. XRootD's agents in that place put requests into a queue, and this server has its own.
 pub(super) fn stage_command(
     arguments: &mut Arguments<'_>,
     draft: &mut Draft<'_>,
 ) -> Result<(), DirectiveFault> {
     // Each one replaces an earlier one.
     draft.effective.residency.stage_program.set(None, arguments.origin());
+    draft.effective.residency.stage_reads_lines = false;
     let refused = |token: &DirectiveToken, why: &str| {
         let what = format!("stagecmd: '{}' is not possible: {why}", token.text);
-        Err(DirectiveFault::at(token, what, STAGED_BY_FILE).of(ProblemKind::Unsupported))
+        Err(DirectiveFault::at(token, what, STAGE_COMMANDS).of(ProblemKind::Unsupported))
     };
-    let mut special = None;
+    let (mut reports, mut creates) = (None, None);
     let mut token = arguments.need("stagecmd command")?;
     loop {
         match token.text.as_str() {
-            "sync" => {}
-            "async" => special = special.or(Some((token, "clients wait for the end of the program"))),
-            "creates" => special = Some((token, "programs do not make the files that clients create")),
+            "sync" => reports = None,
+            "async" => reports = Some(token),
+            "creates" => creates = Some(token),
             _ => break,
         }
         token = arguments.need("stagecmd command")?;
     }
+    if let Some(token) = creates {
+        return refused(token, "programs do not make the files that clients create");
+    }
     let Some(path) = token.text.strip_prefix('|') else {
-        if let Some((token, why)) = special {
-            return refused(token, why);
+        if let Some(token) = reports {
+            return refused(token, "clients wait for the end of a program that is run for each file");
         }
         let program = program(token, arguments, "stagecmd")?;
         draft.effective.residency.stage_program.set(Some(program), arguments.origin());
         return Ok(());
     };
-    let path = if path.is_empty() { arguments.need("stagecmd command")?.text.as_str() } else { path };
-    if !path.rsplit('/').next().is_some_and(|name| name.starts_with("frm_")) {
-        return refused(token, "a program that reads requests would give files their names itself");
+    let place = if path.is_empty() { arguments.need("stagecmd command")? } else { token };
+    let path = place.text.trim_start_matches('|');
+    if path.rsplit('/').next().is_some_and(|name| name.starts_with("frm_")) {
+        part_without_effect(arguments, token, "this server queues the requests itself", draft);
+        while arguments.next().is_some() {}
+        return Ok(());
     }
-    part_without_effect(arguments, token, "this server queues the requests itself", draft);
-    while arguments.next().is_some() {}
+    if reports.is_none() {
+        return refused(token, "without 'async', only the file would show that it is complete");
+    }
+    let place = DirectiveToken { text: path.to_owned(), ..place.clone() };
+    let program = program(&place, arguments, "stagecmd")?;
+    draft.effective.residency.stage_reads_lines = true;
+    draft.effective.residency.stage_program.set(Some(program), arguments.origin());
+    Ok(())
+}
+
+/// Reads `oss.stagemsg`: all that follows is the line.
+pub(super) fn stage_message(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    let first = arguments.need("stagemsg text")?;
+    let mut words = vec![first.text.clone()];
+    while let Some(token) = arguments.next() {
+        words.push(token.text.clone());
+    }
+    draft.effective.residency.stage_message.set(Some(words.join(" ")), arguments.origin());
     Ok(())
 }
 

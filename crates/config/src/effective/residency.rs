@@ -122,6 +122,10 @@ pub struct ResidencyConfig {
     pub from_url: Setting<Option<StageProgram>>,
     /// `oss.stagecmd`: a program that stages files in place of those above. It gets both names behind its arguments.
     pub stage_program: Setting<Option<CopyProgram>>,
+    /// That program runs for long, and reads requests line by line (`async |`).
+    pub stage_reads_lines: bool,
+    /// `oss.stagemsg`: the line for a file.
+    pub stage_message: Setting<Option<String>>,
     /// `oss.xfr`: number of its processes at once, if that is there.
     pub stage_threads: Setting<Option<u32>>,
     /// `frm.xfr.copycmd out`, for files whose remote name is a path.
@@ -188,6 +192,8 @@ impl Default for ResidencyConfig {
             from_path: Setting::default_of(None),
             from_url: Setting::default_of(None),
             stage_program: Setting::default_of(None),
+            stage_reads_lines: false,
+            stage_message: Setting::default_of(None),
             stage_threads: Setting::default_of(None),
             to_path: Setting::default_of(None),
             to_url: Setting::default_of(None),

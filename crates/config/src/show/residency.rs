@@ -16,8 +16,11 @@ pub(super) fn show(values: &ResidencyConfig, lines: &mut EffectiveLines) {
     lines.add(Reload::Restart, "oss.rsscmd", &values.catalog, program);
     lines.restart("oss.xfr", &values.deny, |deny| format!("deny {}", time(deny)));
     lines.add(Reload::Restart, "oss.xfr", &values.stage_threads, |threads| threads.map(|n| n.to_string()));
-    lines
-        .add(Reload::Restart, "oss.stagecmd", &values.stage_program, |program| program.as_ref().map(command));
+    let mode = if values.stage_reads_lines { "async |" } else { "" };
+    lines.add(Reload::Restart, "oss.stagecmd", &values.stage_program, |program| {
+        program.as_ref().map(|program| format!("{mode}{}", command(program)))
+    });
+    lines.add(Reload::Restart, "oss.stagemsg", &values.stage_message, Clone::clone);
     lines.add(Reload::Restart, "frm.xfr.copycmd", &values.from_path, |program| stage("in", program.as_ref()));
     lines.add(Reload::Restart, "frm.xfr.copycmd", &values.from_url, |program| {
         stage("in url", program.as_ref())
