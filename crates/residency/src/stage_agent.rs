@@ -287,13 +287,13 @@ impl SharedAgent {
 }
 
 impl AgentState {
-    /// Returns the line of a request that the present process does not have yet.
-    pub(crate) fn next_line(&mut self) -> Option<(PathBuf, Vec<u8>)> {
+    /// Returns the key, the destination and the line of a request that the present process does not have yet.
+    pub(crate) fn next_line(&mut self) -> Option<(Vec<u8>, PathBuf, Vec<u8>)> {
         // Each turn looks at a thousand at most, because that is the number of copies.
-        let request = self.requests.values_mut().find(|request| !request.is_sent)?;
+        let (key, request) = self.requests.iter_mut().find(|(_, request)| !request.is_sent)?;
         request.is_sent = true;
         request.asked += 1;
-        Some((request.destination.clone(), request.line.clone()))
+        Some((key.clone(), request.destination.clone(), request.line.clone()))
     }
 
     /// Ends the request of a file, if the present process has it.

@@ -1,6 +1,7 @@
 //! The thread of a [`crate::StageAgent`]: starts the program, gives it lines, reads its reports, and ends it.
 
 use crate::entry::{CopyFailure, FailureReason};
+use crate::queue::CopyOutcome;
 use crate::stage_agent::{SharedAgent, site_failure};
 use crate::stage_agent_process::AgentProcess;
 use crate::stage_event::{self, OutputLine};
@@ -150,11 +151,17 @@ impl AgentThread {
                 return Ok(());
             }
             let next = self.shared.state().next_line();
-            let Some((destination, line)) = next else { return Ok(()) };
+            let Some((key, destination, line)) = next else { return Ok(()) };
             // What an earlier process has left is no beginning of this file.
             match rustix::fs::unlink(&destination) {
                 Ok(()) | Err(Errno::NOENT) => process.give(line),
-                Err(error) => return Err(error.into()),
+                // It concerns this file only. A directory is there, for example.
+                Err(error) => {
+                    let reason = base::errno_text(&error.into());
+                    let text = format!("what an earlier try has left cannot be removed: {reason}");
+                    let failure = CopyFailure::new(FailureReason::Temporary, text);
+                    self.shared.state().finish(&key, CopyOutcome::Failed(failure));
+                }
             }
         }
     }

@@ -245,6 +245,21 @@ fn a_file_at_which_the_program_ends_each_time_fails_with_the_reason() {
     site.end();
 }
 
+/// It must not end the process, and with it the requests of others.
+#[test]
+fn a_directory_at_the_place_of_a_file_concerns_this_file_only() {
+    let site = Site::new(
+        "directory",
+        "echo start >> $0/notes; while read rid name dst pipe; do [ $name = /f ] && mkdir $dst; echo \"stage OK $name\"; done",
+    );
+    assert_eq!(site.stage("f"), CopyOutcome::Done);
+    let (reason, text) = site.begin("f").failure();
+    assert!(reason == FailureReason::Temporary && text.contains("cannot be removed"), "{text}");
+    assert_eq!(site.stage("g"), CopyOutcome::Done);
+    assert_eq!(site.notes(), ["start"]);
+    site.end();
+}
+
 #[test]
 fn a_program_that_cannot_be_started_denies_nothing() {
     let site = Site::running(Site::directory("missing"), "/no/such/program", Vec::new(), WAIT_MAX);
