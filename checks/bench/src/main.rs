@@ -19,6 +19,7 @@
 //! | `proxies`  | proxies of both sides in front of one origin      |
 //! | `proxy_rows` | loads of proxies and caches                     |
 //! | `proxy_loads` | those that are more than one run of `scalla bench` |
+//! | `stage_requests` | requests to stage files                    |
 //! | `relay`    | a network that limits the rate of each connection |
 //! | `clients`  | loads that compare clients                        |
 //! | `many_open_files` | a client with thousands of open files      |
@@ -60,6 +61,7 @@ mod server;
 mod servers;
 mod site;
 mod slow;
+mod stage_requests;
 
 use anyhow::{Context, bail};
 use clap::Parser;

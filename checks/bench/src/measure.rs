@@ -29,6 +29,7 @@ use crate::row::{ConcurrentLoads, OpenedFiles, Row, RowLoad, RowMethod};
 use crate::secured::CredentialFiles;
 use crate::server::{Server, ServerSide};
 use crate::site;
+use crate::stage_requests;
 
 /// Maximum time of a run beyond its own duration, for example for making ten thousand connections.
 const SLACK: Duration = Duration::from_secs(120);
@@ -100,6 +101,7 @@ impl Measure<'_> {
             (RowLoad::Restart, ServerSide::Ours, _) => site::restart(self.data),
             (RowLoad::Restart, ..) => Ok(Figures::new()),
             (RowLoad::Proxy(task), ..) => self.proxied(*task, server),
+            (RowLoad::StageRequests, ..) => stage_requests::measure(self.data, server, self.time),
             (RowLoad::Formation, ..) => agents::form(server, &self.data.run_directory("agents")?),
         }
     }

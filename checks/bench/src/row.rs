@@ -109,6 +109,8 @@ pub(crate) enum RowLoad {
     Restart,
     /// A load of proxies.
     Proxy(ProxyTask),
+    /// Requests to stage files.
+    StageRequests,
 }
 
 /// Two loads as arguments of `scalla bench`.
@@ -149,7 +151,8 @@ impl RowLoad {
             | Self::Crowd(_)
             | Self::Formation
             | Self::Restart
-            | Self::Proxy(_) => Vec::new(),
+            | Self::Proxy(_)
+            | Self::StageRequests => Vec::new(),
         }
     }
 }

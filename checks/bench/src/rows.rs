@@ -13,6 +13,7 @@ use crate::row::{
 use crate::secured;
 use crate::server::POLLING;
 use crate::site;
+use crate::stage_requests;
 
 /// Returns all loads.
 pub(crate) fn all() -> Vec<Row> {
@@ -27,6 +28,7 @@ pub(crate) fn all() -> Vec<Row> {
     rows.extend(secured::rows());
     rows.extend(site::rows());
     rows.extend(proxy_rows::rows());
+    rows.extend(stage_requests::rows());
     rows.extend(clients());
     rows.extend(sources());
     rows
