@@ -58,6 +58,10 @@ pub trait CopyAgent: Send + Sync {
     fn copy_out(&self, copy: OutgoingCopy<'_>, stop: &StopSignal) -> CopyOutcome;
     /// The server ends, so what runs for several copies ends too. Does not block.
     fn end(&self) {}
+    /// Calls a function when all that [`Self::end`] ends has ended. Does not block.
+    fn when_ended(&self, report: Box<dyn FnOnce() + Send>) {
+        report();
+    }
 }
 
 /// The status of a file in mass storage.

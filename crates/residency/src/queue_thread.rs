@@ -264,7 +264,9 @@ impl QueueThread {
             self.act(action);
         }
         if self.copies.is_empty() {
-            self.ending.iter_mut().flat_map(std::mem::take).for_each(|reply| reply());
+            for reply in self.ending.iter_mut().flat_map(std::mem::take) {
+                self.staging.agent.when_ended(reply);
+            }
         }
         if self.pins.has_rest() {
             self.pins.change(Vec::new());

@@ -69,6 +69,8 @@ pub(crate) struct AgentState {
     pub(crate) is_ending: bool,
     /// A request has reached its time limit, so the process has to be replaced.
     pub(crate) is_hung: bool,
+    /// Called when the thread has ended, and with it the program.
+    on_end: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 /// A file that the program is asked for.
@@ -177,6 +179,15 @@ impl CopyAgent for StageAgent {
     fn end(&self) {
         self.shared.end();
     }
+
+    fn when_ended(&self, report: Box<dyn FnOnce() + Send>) {
+        let mut state = self.shared.state();
+        if state.has_thread {
+            return state.on_end.push(report);
+        }
+        drop(state);
+        report();
+    }
 }
 
 impl Drop for StageAgent {
@@ -272,6 +283,9 @@ impl SharedAgent {
             true => CopyOutcome::Stopped,
             false => site_failure("the server could not run the program of oss.stagecmd".to_owned()),
         });
+        let reports = std::mem::take(&mut state.on_end);
+        drop(state);
+        reports.into_iter().for_each(|report| report());
     }
 
     /// Ends the program and all requests.

@@ -353,6 +353,28 @@ fn the_end_of_the_server_ends_all_processes_of_the_program() {
     site.end();
 }
 
+/// The server waits for it also if no copy runs.
+#[test]
+fn the_end_of_an_idle_program_is_reported_when_it_has_ended() {
+    let site = Site::new(
+        "idle",
+        "trap '' TERM; while read rid name dst pipe; do echo $$ > $0/notes; echo \"stage OK $name\"; done; \
+         touch $0/last; while :; do sleep 600; done",
+    );
+    let (report, ended) = channel();
+    let reported = report.clone();
+    site.agent.when_ended(Box::new(move || reported.send(()).unwrap()));
+    ended.recv_timeout(WAIT_MAX).expect("nothing runs");
+    assert_eq!(site.stage("f"), CopyOutcome::Done);
+    let process = PathBuf::from("/proc").join(&site.notes()[0]);
+    site.agent.end();
+    site.agent.when_ended(Box::new(move || report.send(()).unwrap()));
+    site.wait_for("last");
+    ended.recv_timeout(WAIT_MAX).expect("the program ends");
+    assert!(!process.exists());
+    site.end();
+}
+
 /// It could still write files under names that the next process gets.
 #[test]
 fn a_process_of_an_earlier_run_is_ended_before_the_first_request() {
