@@ -9,6 +9,8 @@ TYPES = {
     "application/openmetrics-text; version=1.0.0; charset=utf-8": True,
 }
 SUFFIXES = {"counter": "_total", "gauge": "", "info": "_info"}
+# Suffixes of the samples of a histogram, in both formats.
+PARTS = ("_bucket", "_sum", "_count")
 UNITS = ("bytes", "seconds")
 NAME = r"[a-zA-Z_][a-zA-Z0-9_]*"
 SAMPLE = re.compile(rf"({NAME})(?:\{{({NAME}=\"(?:[^\"\\\n]|\\[\\\"n])*\"(?:,{NAME}=\"(?:[^\"\\\n]|\\[\\\"n])*\")*)\}})? (\d+(?:\.\d+)?)")
@@ -58,7 +60,7 @@ def parse(text, is_open_metrics):
         elif line.startswith("# TYPE "):
             name, kind = re.fullmatch(rf"# TYPE ({NAME}) (\w+)", line).groups()
             assert name == family.name and family.kind is None and not family.samples, line
-            assert kind in (("counter", "gauge", "info") if is_open_metrics else ("counter", "gauge")), line
+            assert kind in (("counter", "gauge", "histogram", "info") if is_open_metrics else ("counter", "gauge", "histogram")), line
             family.kind = kind
             assert is_open_metrics or name.endswith("_total") == (kind == "counter"), line
             assert not is_open_metrics or not name.endswith(("_total", "_info")), line
@@ -70,21 +72,44 @@ def parse(text, is_open_metrics):
             found = SAMPLE.fullmatch(line)
             assert found, f"malformed: {line}"
             name, labels, value = found.groups()
-            suffix = SUFFIXES[family.kind] if is_open_metrics else ""
-            assert name == family.name + suffix, line
             pairs = LABEL.findall(labels or "")
+            if family.kind == "histogram":
+                assert name in {family.name + part for part in PARTS}, line
+                assert name.endswith("_bucket") == any(label == "le" for label, _ in pairs), line
+            else:
+                assert name == family.name + (SUFFIXES[family.kind] if is_open_metrics else ""), line
             assert len({key for key, _ in pairs}) == len(pairs), line
             key = (name, frozenset(pairs))
             assert key not in series, f"twice: {line}"
             series.add(key)
             family.samples[key] = float(value) if "." in value else int(value)
             # One set of names of labels in a family.
-            assert {label for label, _ in pairs} == {label for label, _ in next(iter(family.samples))[1]}, line
+            assert {label for label, _ in pairs} - {"le"} == {label for label, _ in next(iter(family.samples))[1]} - {"le"}, line
     for family in families.values():
         assert family.kind and family.samples, family.name
+        if family.kind == "histogram":
+            check_histograms(family)
         if is_open_metrics:
             assert (family.unit is not None) == family.name.endswith(tuple("_" + unit for unit in UNITS)), family.name
     return Metrics(families)
+
+
+def check_histograms(family):
+    """The buckets of each histogram end with +Inf, grow with their bounds, and have its number of times."""
+    found = {}
+    for (name, labels), value in family.samples.items():
+        bounds = [value for label, value in labels if label == "le"]
+        one = found.setdefault(frozenset(pair for pair in labels if pair[0] != "le"), {"buckets": []})
+        if bounds:
+            # OpenMetrics requires a point in numbers other than +Inf.
+            assert bounds[0] == "+Inf" or re.fullmatch(r"\d+\.\d+", bounds[0]), bounds
+            one["buckets"].append((float(bounds[0]), value))
+        else:
+            one[name.removeprefix(family.name)] = value
+    for labels, one in found.items():
+        bounds, counts = zip(*one["buckets"])
+        assert list(bounds) == sorted(set(bounds)) and bounds[-1] == float("inf"), labels
+        assert list(counts) == sorted(counts) and counts[-1] == one["_count"] and one["_sum"] >= 0, labels
 
 
 def queried(expression):

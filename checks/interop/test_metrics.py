@@ -36,7 +36,7 @@ done
 exec cp "$1" "$2"
 """
 # Maximum size of the page of a server with one export.
-BYTES_MAX = 32 * 1024
+BYTES_MAX = 80 * 1024
 
 
 def ask(port, method="GET", path="/metrics", host="127.0.0.1", **headers):
@@ -127,6 +127,61 @@ def test_counters_follow_the_work(ours, tmp_path):
     assert grown('scalla_http_requests_total{method="other",status="5xx"}') == 1
     assert grown('scalla_http_requests_total{method="GET",status="2xx"}') >= 4
     assert after['scalla_open_files{mode="read"}'] == after['scalla_open_files{mode="write"}'] == 0
+
+
+def times(metrics, operation, protocol="xroot"):
+    return metrics[f'scalla_request_seconds_count{{operation="{operation}",protocol="{protocol}"}}']
+
+
+def counted(metrics, protocol):
+    """The number of requests by their times, and by their counters."""
+    found = {labels: value for labels, value in metrics.named("scalla_request_seconds_count").items() if ("protocol", protocol) in labels}
+    counter = "scalla_requests_total" if protocol == "xroot" else "scalla_http_requests_total"
+    return sum(found.values()), sum(metrics.named(counter).values())
+
+
+def test_times_of_requests_follow_the_work(ours, tmp_path):
+    before = scrape(ours.port)
+    xrdcp(ours.url("/big"), tmp_path / "copy").ok()
+    xrdcp(tmp_path / "copy", ours.url("/timed")).ok()
+    xrdfs(ours, "stat", "/f").ok()
+    xrdfs(ours, "ls", "/").ok()
+    xrdfs(ours, "rm", "/timed").ok()
+    for method, path, status in (("GET", "/f", 200), ("HEAD", "/f", 200), ("PUT", "/put", 201), ("DELETE", "/put", 200), ("PROPFIND", "/", 207)):
+        assert ask(ours.port, method, path)[0].status == status, method
+    # A request of the xroot protocol is counted when it arrives, and has its time when its reply has left.
+    after = wait_until(lambda: len(set(counted(found := scrape(ours.port), "xroot"))) == 1 and found)
+    for operation, number in (("open", 2), ("close", 2), ("dirlist", 1), ("change", 1), ("login", 5)):
+        assert times(after, operation) - times(before, operation) >= number, operation
+    # The client reads pages with their checksums.
+    for operation in ("pgread", "write", "stat", "other"):
+        assert times(after, operation) > times(before, operation), operation
+    for operation, number in (("stat", 1), ("write", 1), ("change", 1), ("dirlist", 1)):
+        assert times(after, operation, "http") - times(before, operation, "http") == number, operation
+    assert times(after, "read", "http") > times(before, "read", "http")
+    # Threads of HTTP add to both without stopping each other, but nothing is at work.
+    assert len(set(counted(after, "http"))) == 1
+    spent = sum(after.named("scalla_request_seconds_sum").values())
+    assert 0 < spent < time.time() - after["process_start_time_seconds"] + 3600
+
+
+def test_the_time_of_a_slow_request_is_in_a_high_bucket(ours):
+    """A PUT waits for its data, which comes late."""
+    before = scrape(ours.port)
+    with socket.create_connection(("127.0.0.1", ours.port), timeout=SECONDS) as connection:
+        connection.sendall(b"PUT /late HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\nConnection: close\r\n\r\nda")
+        wait_until(lambda: scrape(ours.port)['scalla_open_files{mode="write"}'] == 1)
+        begun = time.monotonic()
+        wait_until(lambda: time.monotonic() - begun > 0.3)
+        connection.sendall(b"ta")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 201 ")
+    after = scrape(ours.port)
+
+    def grown(bound):
+        name = f'scalla_request_seconds_bucket{{operation="write",protocol="http",le="{bound}"}}'
+        return after[name] - before[name]
+
+    assert (grown("0.25"), grown("+Inf")) == (0, 1)
 
 
 def test_figures_are_those_of_the_summary_report(ours):

@@ -20,6 +20,7 @@
 //! | `client_host`  | [`ClientHost`]: the key of per-host limits                               |
 //! | `id_map`       | [`IdMap`]: a map by numbers that this process counts itself              |
 //! | `nearest`      | [`nearest()`]: the known name that is closest to a misspelled one        |
+//! | `latency`      | [`LatencyCounters`]: histograms of times                                 |
 //! | `now`          | [`Now`]: the result of a call that must not block                        |
 //! | `owner`        | [`Owner`]: the key under which work is accounted to a session            |
 //! | `clock`        | [`Clock`] and [`Rng`]: time and randomness as arguments                  |
@@ -44,6 +45,7 @@ mod fair_share_queue;
 mod host;
 mod id_map;
 mod identity;
+mod latency;
 mod nearest;
 mod now;
 mod owner;
@@ -71,6 +73,7 @@ pub use fair_share_queue::FairShareQueue;
 pub use host::{is_private, meant_ip, written_ip};
 pub use id_map::{IdHasher, IdMap};
 pub use identity::{Identity, LoginNames, NAME_BYTES_MAX};
+pub use latency::{LATENCY_BOUNDS_MICROS, Latencies, LatencyCounters};
 pub use nearest::nearest;
 pub use now::Now;
 pub use owner::Owner;

@@ -1,8 +1,9 @@
 //! [`HttpCounters`]: the counters of the front end since the start.
 
+use base::{Latencies, LatencyCounters};
 use hyper::{Method, StatusCode};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The methods that are counted, each with its name. All others are counted as the last one.
@@ -12,6 +13,33 @@ pub const COUNTED_METHODS: [&str; 9] =
 /// The classes of statuses that are counted: the first digit of the status.
 pub const COUNTED_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
+/// Kinds of requests whose times are measured.
+pub const TIMED_KINDS: [&str; 7] = ["read", "stat", "write", "dirlist", "change", "copy", "other"];
+
+/// Returns the place of a method among [`TIMED_KINDS`].
+fn kind_of(method: &Method) -> usize {
+    match method.as_str() {
+        "GET" => 0,
+        "HEAD" => 1,
+        "PUT" => 2,
+        "PROPFIND" => 3,
+        "DELETE" | "MKCOL" | "MOVE" => 4,
+        "COPY" => 5,
+        _ => 6,
+    }
+}
+
+/// Numbers of histograms of each kind. Threads add to different ones, because they would contend for one.
+const SHARDS: usize = 8;
+
+thread_local! {
+    /// The number of this thread.
+    static SHARD: usize = {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        THREADS.fetch_add(1, Ordering::Relaxed) % SHARDS
+    };
+}
+
 /// Numbers of requests, by method and class of the status.
 pub type HttpRequestCounts = [[u64; COUNTED_CLASSES.len()]; COUNTED_METHODS.len()];
 
@@ -19,6 +47,7 @@ pub type HttpRequestCounts = [[u64; COUNTED_CLASSES.len()]; COUNTED_METHODS.len(
 #[derive(Default, Debug)]
 pub struct HttpCounters {
     requests: [[AtomicU64; COUNTED_CLASSES.len()]; COUNTED_METHODS.len()],
+    latencies: [[LatencyCounters; TIMED_KINDS.len()]; SHARDS],
     malformed: AtomicU64,
     refused: AtomicU64,
     arrived: AtomicU64,
@@ -34,6 +63,8 @@ pub struct HttpCounters {
 pub struct HttpFigures {
     /// Requests that have a reply, by method and class of the status.
     pub requests: HttpRequestCounts,
+    /// Times from the heads of requests to those of their replies, by [`TIMED_KINDS`].
+    pub latencies: [Latencies; TIMED_KINDS.len()],
     /// Connections that ended because their bytes were not a request.
     pub malformed: u64,
     /// Connections and handshakes that were refused.
@@ -56,8 +87,13 @@ impl HttpCounters {
     /// Returns the figures at this moment.
     pub fn figures(&self) -> HttpFigures {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut latencies = [Latencies::default(); TIMED_KINDS.len()];
+        for shard in &self.latencies {
+            shard.iter().zip(&mut latencies).for_each(|(counters, sum)| counters.add_to(sum));
+        }
         HttpFigures {
             requests: self.requests.each_ref().map(|classes| classes.each_ref().map(get)),
+            latencies,
             malformed: get(&self.malformed),
             refused: get(&self.refused),
             arrived: get(&self.arrived),
@@ -69,8 +105,12 @@ impl HttpCounters {
         }
     }
 
-    /// Counts a request that has a reply.
-    pub(crate) fn reply(&self, method: &Method, status: StatusCode) {
+    /// Counts a request that has a reply after this time.
+    pub(crate) fn reply(&self, method: &Method, status: StatusCode, time: Duration) {
+        let shard = self.latencies.get(SHARD.with(|shard| *shard));
+        if let Some(counters) = shard.and_then(|shard| shard.get(kind_of(method))) {
+            counters.add(time);
+        }
         let method = COUNTED_METHODS.iter().position(|name| *name == method.as_str());
         let class = usize::from(status.as_u16() / 100).saturating_sub(1);
         let of_method = self.requests.get(method.unwrap_or(COUNTED_METHODS.len() - 1));
@@ -155,18 +195,22 @@ mod tests {
     #[test]
     fn requests_are_counted_by_method_and_class() {
         let counters = HttpCounters::default();
-        counters.reply(&Method::GET, StatusCode::OK);
-        counters.reply(&Method::GET, StatusCode::PARTIAL_CONTENT);
-        counters.reply(&Method::GET, StatusCode::NOT_FOUND);
+        let time = Duration::from_millis(3);
+        counters.reply(&Method::GET, StatusCode::OK, time);
+        counters.reply(&Method::GET, StatusCode::PARTIAL_CONTENT, time);
+        counters.reply(&Method::GET, StatusCode::NOT_FOUND, time);
         for name in ["BREW", "get", "COPY"] {
-            counters.reply(&Method::from_bytes(name.as_bytes()).unwrap(), StatusCode::NOT_IMPLEMENTED);
+            counters.reply(&Method::from_bytes(name.as_bytes()).unwrap(), StatusCode::NOT_IMPLEMENTED, time);
         }
         // A status of no class is not counted.
-        counters.reply(&Method::GET, StatusCode::from_u16(999).unwrap());
+        counters.reply(&Method::GET, StatusCode::from_u16(999).unwrap(), time);
         let requests = counters.figures().requests;
         assert_eq!(requests[0], [0, 2, 0, 1, 0]);
         assert_eq!(requests[COUNTED_METHODS.len() - 1], [0, 0, 0, 0, 3]);
         assert_eq!(requests.iter().flatten().sum::<u64>(), 6);
+        let latencies = counters.figures().latencies;
+        assert_eq!(latencies.map(|times| times.count()), [4, 0, 0, 0, 0, 1, 2]);
+        assert_eq!((latencies[0].buckets[8], latencies[0].nanos), (4, 12_000_000));
     }
 
     #[test]

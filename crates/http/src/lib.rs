@@ -88,7 +88,9 @@ pub use copy::{
     Copies, RemoteDownload, RemoteFailure, RemoteFuture, RemoteParts, RemotePeer, RemoteRequest,
     RemoteServers, UploadSource,
 };
-pub use counters::{COUNTED_CLASSES, COUNTED_METHODS, HttpCounters, HttpFigures, HttpRequestCounts};
+pub use counters::{
+    COUNTED_CLASSES, COUNTED_METHODS, HttpCounters, HttpFigures, HttpRequestCounts, TIMED_KINDS,
+};
 pub use door::HttpDoor;
 pub use limits::*;
 pub use tape::TapeRest;

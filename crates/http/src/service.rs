@@ -269,6 +269,7 @@ pub(crate) fn serve(
 }
 
 async fn answer(connection: Arc<ServedConnection>, head: Parts, body: &mut Incoming) -> RequestReply {
+    let begun = Instant::now();
     let method = head.method.clone();
     let origins = &connection.shared().config.cors_origins;
     let origin = cors::allowed(&head.headers, origins);
@@ -298,7 +299,7 @@ async fn answer(connection: Arc<ServedConnection>, head: Parts, body: &mut Incom
     if shared.is_draining() || !is_clear {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    shared.counters.reply(&method, reply.status());
+    shared.counters.reply(&method, reply.status(), begun.elapsed());
     reply
 }
 

@@ -8,6 +8,7 @@
 use crate::executor::rounds::RunningExecutor;
 use crate::polling;
 use crate::reactor::{self, Reactor, WaitMode, WaitOutcome};
+use crate::round_hook;
 use crate::task_waker::SharedWaker;
 use std::future::Future;
 use std::io;
@@ -148,6 +149,7 @@ impl<F: Future<Output = ()>> Future for LoopFuture<'_, F> {
 /// Waits for sockets or the runtime. Returns `true` if the runtime must run.
 fn wait_own(visits: &mut TimerSchedule, pressing: bool) -> io::Result<bool> {
     let now = Instant::now();
+    round_hook::call(now);
     let limit = if pressing { Some(Duration::ZERO) } else { reactor::wake_at(visits.next, now) };
     let woken = match polling::moment(now) {
         Some(until) if limit != Some(Duration::ZERO) => look_until(until, limit),
@@ -183,6 +185,7 @@ fn wait_runtime(
     context: &mut Context<'_>,
 ) -> io::Result<(bool, bool)> {
     let now = Instant::now();
+    round_hook::call(now);
     if now >= visits.next {
         visits.record_check(now);
         return Ok((true, true));

@@ -42,6 +42,7 @@
 //! | `executor` | the executor: [`spawn_local`] spawns the task of a connection |
 //! | `reactor` | the reactor: readiness of the sockets of a loop |
 //! | `batch` | batching: system calls of many connections in one, by io_uring |
+//! | `round_hook` | the hook at the end of each round of a loop |
 //! | `alarm` | the timer that limits a wait of the reactor |
 //! | `listener` | [`Listener`]: bind, accept, refuse when descriptors are exhausted |
 //! | `door` | [`Door`]: detection of the protocol by the first bytes |
@@ -68,6 +69,7 @@ mod loop_waker;
 mod loops;
 mod polling;
 mod reactor;
+mod round_hook;
 mod socket;
 mod source;
 mod task_waker;
@@ -87,5 +89,6 @@ pub use loop_waker::LoopWaker;
 pub use loops::{LOOPS_MAX, LoopHandle, LoopPresence, Loops, spawn_essential};
 pub use polling::{POLLING_CONNECTIONS_MAX, POLLING_MOMENT};
 pub use reactor::enable_batching;
+pub use round_hook::set_round_hook;
 pub use socket::{DetachedSocket, Keepalive, Socket, SocketConfig};
 pub use tls::{ENCRYPTED_BYTES_MAX, HANDSHAKE_BYTES_MAX, HELD_BYTES_MAX, TlsServer};

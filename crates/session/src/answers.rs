@@ -78,7 +78,7 @@ impl Answers<'_> {
         let Some(mut call) = self.work.finish_call(id) else { return DriverTask::Nothing };
         if let CallKind::VectorWrite { files, .. } = &call.kind {
             let files = files.clone();
-            return self.synced(&call, files, answer);
+            return self.synced(&mut call, files, answer);
         }
         let errors = self.apply_end(&call, &answer);
         let muted =
@@ -108,7 +108,7 @@ impl Answers<'_> {
     }
 
     /// Continues a vector write with sync after the sync of one of its files.
-    fn synced(&mut self, call: &UnansweredCall, files: Vec<FileIndex>, answer: Answer) -> DriverTask {
+    fn synced(&mut self, call: &mut UnansweredCall, files: Vec<FileIndex>, answer: Answer) -> DriverTask {
         let is_done = matches!(answer, Answer::Value(_));
         let mut writes = WriteReplies { work: self.work, out: self.out };
         if is_done && let Some(next) = writes.synced(call, files) {

@@ -19,6 +19,7 @@ use crate::reply::{Replier, ReplyOutputs};
 use crate::settings::{LOGIN_ATTEMPTS_MAX, PROMPT_REFUSALS_MAX, REFUSAL_SECONDS_MAX};
 use crate::signing::Verifier;
 use crate::step::DriverTask;
+use crate::timing::{self, RequestTimer};
 use auth::host::{CREDENTIALS, HOST};
 use auth::{
     Entity, HostName, LoginPeer, LoginWaker, Secret, ServerLogin, ServerStep, SignatureCipher, StepCost,
@@ -75,6 +76,7 @@ pub struct AuthenticationTask {
     exchange: Box<dyn ServerLogin>,
     credentials: Secret,
     owner: Owner,
+    timer: RequestTimer,
 }
 
 /// The result of an [`AuthenticationTask`].
@@ -83,6 +85,8 @@ pub struct AuthenticationResult {
     step: ServerStep,
     credentials: Secret,
     owner: Owner,
+    /// Ends with the reply.
+    timer: RequestTimer,
 }
 
 impl AuthenticationTask {
@@ -101,8 +105,8 @@ impl AuthenticationTask {
     #[must_use]
     pub fn run(mut self, now: SystemTime) -> AuthenticationResult {
         let step = self.exchange.step(self.credentials.expose(), now);
-        let Self { exchange, credentials, owner } = self;
-        AuthenticationResult { exchange, step, credentials, owner }
+        let Self { exchange, credentials, owner, timer } = self;
+        AuthenticationResult { exchange, step, credentials, owner, timer }
     }
 
     /// Calls `waker` once when the step of [`AuthenticationResult::into_later`] can be executed. A task
@@ -119,8 +123,8 @@ impl AuthenticationResult {
     /// The result of a step that has ended.
     pub fn into_later(self) -> Result<AuthenticationTask, Self> {
         match self {
-            Self { step: ServerStep::Later, exchange, credentials, owner } => {
-                Ok(AuthenticationTask { exchange, credentials, owner })
+            Self { step: ServerStep::Later, exchange, credentials, owner, timer } => {
+                Ok(AuthenticationTask { exchange, credentials, owner, timer })
             }
             ended => Err(ended),
         }
@@ -404,6 +408,7 @@ impl PendingLogin {
             exchange,
             credentials: Secret::from(m.credentials),
             owner: self.slot.owner(),
+            timer: timing::take_arriving(),
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::ids::{FileIndex, PathId, SequenceId};
 use crate::step::DriverTask;
+use crate::timing::RequestTimer;
 use base::{Charge, Descriptor, Error};
 use wire::xroot::header::StreamId;
 
@@ -21,6 +22,8 @@ pub(crate) struct UnansweredCall {
     pub(crate) charge: Charge,
     /// Descriptor for the file that this call opens.
     pub(crate) descriptor: Descriptor,
+    /// Measures the time of the request.
+    pub(crate) timer: RequestTimer,
 }
 
 /// The kind of a call, which determines the encoding of its answer.

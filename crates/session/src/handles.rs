@@ -11,6 +11,7 @@ use crate::step::{
     Destination, DriverTask, PayloadAnnouncement, ReadElement, ReadTask, ReadVectorTask, WriteExtent,
 };
 use crate::target::{Verb, target};
+use crate::timing;
 use crate::work::SessionWork;
 use base::{CopyRange, Error, ErrorKind, Extent};
 use vfs::{CheckpointWork, CloneRange, FileOperation, Operation};
@@ -94,7 +95,8 @@ impl FileRequest<'_> {
 
     fn read_task(&self, link: PathId, file: FileIndex, extent: Extent, paged: bool) -> ReadTask {
         let Extent { offset, length } = extent;
-        ReadTask { streamid: self.reply.id, link, file, offset, length, paged, sequence: None }
+        let timer = timing::take_arriving();
+        ReadTask { streamid: self.reply.id, link, file, offset, length, paged, sequence: None, timer }
     }
 
     pub(crate) fn page_read(&mut self, m: &Pgread) -> DriverTask {
@@ -149,7 +151,9 @@ impl FileRequest<'_> {
             };
             elements.push(ReadElement { file, extent: Extent { offset, length } });
         }
-        self.work.submit_vector_read(ReadVectorTask { streamid: self.reply.id, elements, sequence: None })
+        let timer = timing::take_arriving();
+        let task = ReadVectorTask { streamid: self.reply.id, elements, sequence: None, timer };
+        self.work.submit_vector_read(task)
     }
 
     pub(crate) fn write(&mut self, m: &Write, checkpoint: bool) -> DriverTask {

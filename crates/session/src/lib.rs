@@ -48,6 +48,7 @@
 //! | `cache_commands` | commands about files in a disk cache |
 //! | `target` | parsing of paths |
 //! | `settings` | settings shared by all sessions, limits of a session |
+//! | `timing` | time from a request to its reply |
 //! | `step` | interface to the driver: tasks and results |
 //! | `error` | error kinds to error codes of the protocol |
 
@@ -79,6 +80,7 @@ mod slots;
 mod state;
 mod step;
 mod target;
+mod timing;
 mod tls;
 mod work;
 mod write_replies;
@@ -103,3 +105,4 @@ pub use step::{
     BadPage, Destination, DriverTask, MonitorCommand, PayloadAnnouncement, ReadElement, ReadTask,
     ReadVectorTask, ReceiveResult, TakeResult, WriteExtent,
 };
+pub use timing::{RequestTimer, TIMED_OPERATIONS, TimedRequests, begin_request, end_round, take_arriving};

@@ -201,7 +201,8 @@ impl SessionWork {
         if self.is_free_to_read(task.file) {
             DriverTask::Read(task)
         } else {
-            self.hold_read(&task, DriverTask::Read(task))
+            let access = self.access_of_read(&task);
+            self.submit(None, access, DriverTask::Read(task))
         }
     }
 
@@ -211,17 +212,19 @@ impl SessionWork {
         task: ReadTask,
         hints: Vec<(Arc<dyn OpenFile>, u64, u64)>,
     ) -> DriverTask {
-        let todo = DriverTask::ReadWithHints(task, hints);
-        if self.is_free_to_read(task.file) { todo } else { self.hold_read(&task, todo) }
+        if self.is_free_to_read(task.file) {
+            return DriverTask::ReadWithHints(task, hints);
+        }
+        let access = self.access_of_read(&task);
+        self.submit(None, access, DriverTask::ReadWithHints(task, hints))
     }
 
     fn is_free_to_read(&self, file: FileIndex) -> bool {
         self.sequencer.is_free_to_read(file)
     }
 
-    fn hold_read(&mut self, task: &ReadTask, todo: DriverTask) -> DriverTask {
-        let access = self.read_access(task.file, task.offset, task.length);
-        self.submit(None, FileAccesses::one(task.file, access), todo)
+    fn access_of_read(&self, task: &ReadTask) -> FileAccesses {
+        FileAccesses::one(task.file, self.read_access(task.file, task.offset, task.length))
     }
 
     /// Returns a vector read for the driver if no earlier operation affects it.

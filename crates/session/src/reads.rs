@@ -8,6 +8,7 @@ use crate::ids::{PathId, SequenceId};
 use crate::replies;
 use crate::reply::{CountedEvent, ReplyOutputs};
 use crate::step::{ReadElement, ReadTask, ReadVectorTask};
+use crate::timing::RequestTimer;
 use base::Error;
 use vfs::Now;
 use wire::FixedLayout;
@@ -38,16 +39,20 @@ pub struct ReadReply {
     sequence: SequenceId,
     /// Bytes of a range, or elements of a vector, without a frame.
     left: usize,
+    /// Ends with the reply.
+    _timer: RequestTimer,
 }
 
 impl ReadReply {
-    pub(crate) fn of_range(task: &ReadTask, sequence: SequenceId) -> Self {
-        Self { streamid: task.streamid, link: task.link, sequence, left: task.length }
+    pub(crate) fn of_range(task: &mut ReadTask, sequence: SequenceId) -> Self {
+        let _timer = task.timer.take();
+        Self { streamid: task.streamid, link: task.link, sequence, left: task.length, _timer }
     }
 
-    pub(crate) fn of_vector(task: &ReadVectorTask, sequence: SequenceId) -> Self {
+    pub(crate) fn of_vector(task: &mut ReadVectorTask, sequence: SequenceId) -> Self {
+        let (left, _timer) = (task.elements.len(), task.timer.take());
         // The path id of a vector read is ignored, as by all servers.
-        Self { streamid: task.streamid, link: PathId::CONTROL, sequence, left: task.elements.len() }
+        Self { streamid: task.streamid, link: PathId::CONTROL, sequence, left, _timer }
     }
 
     /// Returns the position of the read among the operations on open files.

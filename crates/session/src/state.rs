@@ -336,14 +336,24 @@ impl Session {
         self.end_operation(task.sequence);
     }
 
-    /// Registers a read that does not complete immediately, before another request is taken.
-    pub fn read_began(&mut self, task: &ReadTask) -> ReadReply {
-        ReadReply::of_range(task, self.work().register_read(task))
+    /// Reports that all data of a write has arrived, from which on its time is measured.
+    pub fn data_arrived(&mut self, id: CallId) {
+        if let Some(work) = self.present_work() {
+            work.restart_timer(id);
+        }
     }
 
-    /// Registers a vector read that does not complete immediately.
-    pub fn vector_read_began(&mut self, task: &ReadVectorTask) -> ReadReply {
-        ReadReply::of_vector(task, self.work().register_vector_read(task))
+    /// Registers a read that does not complete immediately, before another request is taken. The reply takes
+    /// over the timer of the request.
+    pub fn read_began(&mut self, task: &mut ReadTask) -> ReadReply {
+        let sequence = self.work().register_read(task);
+        ReadReply::of_range(task, sequence)
+    }
+
+    /// Registers a vector read that does not complete immediately, as [`Self::read_began`] does.
+    pub fn vector_read_began(&mut self, task: &mut ReadVectorTask) -> ReadReply {
+        let sequence = self.work().register_vector_read(task);
+        ReadReply::of_vector(task, sequence)
     }
 
     /// Reports the end of a read: its reply is complete, or its connection is lost.

@@ -8,6 +8,7 @@
 use crate::authentication::AuthenticationTask;
 use crate::ids::{CallId, FileIndex, PathId, SequenceId};
 use crate::signing::PayloadSignature;
+use crate::timing::RequestTimer;
 use base::Extent;
 use std::sync::Arc;
 use vfs::{FileOperation, OpenFile, Operation};
@@ -114,7 +115,7 @@ pub enum MonitorCommand {
 }
 
 /// A read for the driver.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub struct ReadTask {
     /// Stream id of the request, for the reply.
     pub streamid: StreamId,
@@ -131,6 +132,8 @@ pub struct ReadTask {
     /// Set if the read had to wait for earlier operations. Then [`crate::Session::read_ended`] must
     /// follow, even if the read completes immediately.
     pub sequence: Option<SequenceId>,
+    /// Measures the time of the request.
+    pub timer: RequestTimer,
 }
 
 /// A vector read for the driver.
@@ -141,6 +144,8 @@ pub struct ReadVectorTask {
     pub elements: Vec<ReadElement>,
     /// See [`ReadTask::sequence`].
     pub sequence: Option<SequenceId>,
+    /// Measures the time of the request.
+    pub timer: RequestTimer,
 }
 
 /// One range of a vector read.

@@ -11,6 +11,7 @@ use crate::sequencer::Sequencer;
 use crate::settings::Settings;
 use crate::slots::StableKeyTable;
 use crate::step::{Destination, DriverTask, PayloadAnnouncement};
+use crate::timing::{self, RequestTimer};
 use base::{Charge, Descriptor, Error, ErrorKind};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -85,6 +86,11 @@ impl SessionWork {
         let charge = std::mem::take(&mut self.arriving);
         self.opening += usize::from(matches!(kind, CallKind::Open { .. }));
         let descriptor = Descriptor::NONE;
+        let timer = match kind {
+            // It is no request, and can be the consequence of one.
+            CallKind::Release(_) => RequestTimer::default(),
+            _ => timing::take_arriving(),
+        };
         let call = UnansweredCall {
             streamid,
             link,
@@ -94,12 +100,20 @@ impl SessionWork {
             kind,
             charge,
             descriptor,
+            timer,
         };
         CallId(self.calls.insert(call))
     }
 
     pub(crate) fn call_mut(&mut self, id: CallId) -> Option<&mut UnansweredCall> {
         self.calls.get_mut(id.0)
+    }
+
+    /// Measures the time of a write from now on, because all of its data has arrived.
+    pub(crate) fn restart_timer(&mut self, id: CallId) {
+        if let Some(call) = self.call_mut(id) {
+            call.timer.restart();
+        }
     }
 
     pub(crate) fn finish_call(&mut self, id: CallId) -> Option<UnansweredCall> {

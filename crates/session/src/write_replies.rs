@@ -66,7 +66,7 @@ impl WriteReplies<'_> {
         Ok(self.end_write(call, received))
     }
 
-    fn end_write(&mut self, call: UnansweredCall, received: ReceiveResult) -> DriverTask {
+    fn end_write(&mut self, mut call: UnansweredCall, received: ReceiveResult) -> DriverTask {
         if received.error.is_some() && self.work.is_ending {
             self.work.mark_incomplete(call.sequence);
         }
@@ -80,7 +80,8 @@ impl WriteReplies<'_> {
             }
             CallKind::VectorWrite { ref files, sync } => {
                 if sync && received.error.is_none() && !files.is_empty() {
-                    return self.sync_next(&call, files.clone());
+                    let files = files.clone();
+                    return self.sync_next(&mut call, files);
                 }
                 self.written(streamid, link, received.error);
             }
@@ -92,7 +93,11 @@ impl WriteReplies<'_> {
 
     /// Takes the end of the sync of one file of a vector write. Returns the sync of the next file,
     /// or nothing if the write is complete and its reply due.
-    pub(crate) fn synced(&mut self, call: &UnansweredCall, mut files: Vec<FileIndex>) -> Option<DriverTask> {
+    pub(crate) fn synced(
+        &mut self,
+        call: &mut UnansweredCall,
+        mut files: Vec<FileIndex>,
+    ) -> Option<DriverTask> {
         files.pop();
         (!files.is_empty()).then(|| self.sync_next(call, files))
     }
@@ -109,13 +114,14 @@ impl WriteReplies<'_> {
     }
 
     /// Syncs the last of these files. The others follow with its answer.
-    fn sync_next(&mut self, write: &UnansweredCall, files: Vec<FileIndex>) -> DriverTask {
+    fn sync_next(&mut self, write: &mut UnansweredCall, files: Vec<FileIndex>) -> DriverTask {
         let file = files.last().and_then(|&index| self.work.file(index)).cloned();
         let kind = CallKind::VectorWrite { files, sync: true };
         let call = self.work.call(write.streamid, PathId::CONTROL, kind);
         if let Some(next) = self.work.call_mut(call) {
             next.is_deferred = write.is_deferred;
             next.sequence = write.sequence;
+            next.timer = write.timer.take();
         }
         match file {
             Some(file) => DriverTask::FileCall(call, file, FileOperation::Sync),

@@ -59,6 +59,7 @@ fn a_read_is_passed_on_with_its_arguments() {
         length: 100,
         paged: false,
         sequence: None,
+        timer: Default::default(),
     };
     assert_eq!(task, wanted);
     assert_eq!(read_task(&mut bench, &read(1, 5, 100).stream(77).payload(&[0; 8])), wanted);
@@ -253,8 +254,8 @@ fn a_close_waits_for_operations_in_flight_and_blocks_new_ones() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let (sync, _) = bench.file_operation(&Raw::new(SYNC).stream(2));
-    let task = read_task(&mut bench, &read(0, 0, 1 << 20));
-    let reading = bench.session.read_began(&task);
+    let mut task = read_task(&mut bench, &read(0, 0, 1 << 20));
+    let reading = bench.session.read_began(&mut task);
     assert!(matches!(bench.ask(&Raw::new(CLOSE).stream(3)), DriverTask::Nothing));
     assert!(bench.session.next_todo().is_none());
     bench.is_silent();

@@ -62,8 +62,8 @@ fn a_small_read_is_answered_with_the_appended_data() {
 
 #[test]
 fn a_range_is_framed_until_it_or_the_file_ends() {
-    let (mut bench, task) = asked(READ, 10);
-    let mut reply = bench.session.read_began(&task);
+    let (mut bench, mut task) = asked(READ, 10);
+    let mut reply = bench.session.read_began(&mut task);
     assert_eq!((reply.left(), reply.link()), (10, PathId::CONTROL));
     let header = |status: Status, dlen| ResponseHeader { streamid: task.streamid, status, dlen }.to_bytes();
     let first = reply.frame(4, 4);
@@ -75,13 +75,13 @@ fn a_range_is_framed_until_it_or_the_file_ends() {
     bench.session.read_ended(reply);
     assert!(matches!(bench.session.next_todo(), Some(DriverTask::FileCall(..))), "the close waited for it");
 
-    let (mut bench, task) = asked(READ, 10);
-    let mut reply = bench.session.read_began(&task);
+    let (mut bench, mut task) = asked(READ, 10);
+    let mut reply = bench.session.read_began(&mut task);
     assert!(!reply.frame(4, 4).is_last);
     let last = reply.frame(6, 6);
     assert_eq!((last.header, last.end, last.is_last), (header(Status::OK, 6), None, true));
     bench.session.read_ended(reply);
-    let mut empty = bench.session.read_began(&task);
+    let mut empty = bench.session.read_began(&mut task);
     let last = empty.frame(4, 0);
     assert_eq!((last.header, last.end, last.is_last), (header(Status::OK, 0), None, true));
     bench.session.read_ended(empty);
@@ -90,9 +90,9 @@ fn a_range_is_framed_until_it_or_the_file_ends() {
 
 #[test]
 fn pages_are_framed_with_their_offset() {
-    let (mut bench, task) = asked(PGREAD, 5000);
+    let (mut bench, mut task) = asked(PGREAD, 5000);
     assert!(task.paged);
-    let mut reply = bench.session.read_began(&task);
+    let mut reply = bench.session.read_began(&mut task);
     let frames = [
         (reply.page_frame(0, (4096, 4096), 4100), ResponseType::PARTIAL, 0, 4100),
         (reply.page_frame(4096, (904, 10), 14), ResponseType::FINAL, 4096, 14),
@@ -112,10 +112,12 @@ fn a_vector_is_framed_by_elements() {
     bench.open("/data/f", 0);
     let element = |offset: u8| [0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, offset];
     let list = [element(0), element(8), element(16)].concat();
-    let DriverTask::ReadVector(task) = bench.ask(&Raw::new(READV).stream(7).payload(&list)) else { panic!() };
+    let DriverTask::ReadVector(mut task) = bench.ask(&Raw::new(READV).stream(7).payload(&list)) else {
+        panic!()
+    };
     assert_eq!(task.elements[1].header(), element(8));
     assert_eq!(task.elements[1], ReadElement { file: FileIndex(0), extent: Extent { offset: 8, length: 4 } });
-    let mut reply = bench.session.vector_read_began(&task);
+    let mut reply = bench.session.vector_read_began(&mut task);
     assert!(!reply.vector_frame(2, 40).is_last);
     let last = reply.vector_frame(1, 20);
     let header = ResponseHeader { streamid: task.streamid, status: Status::OK, dlen: 20 };
@@ -126,8 +128,8 @@ fn a_vector_is_framed_by_elements() {
 
 #[test]
 fn a_read_may_end_with_an_error_or_a_redirect() {
-    let (mut bench, task) = asked(READ, 10);
-    let reply = bench.session.read_began(&task);
+    let (mut bench, mut task) = asked(READ, 10);
+    let reply = bench.session.read_began(&mut task);
     bench.session.read_failed(reply, &Error::new(ErrorKind::IoError, "broken"), &mut bench.out);
     let reply = bench.reply();
     assert_eq!((reply.status, reply.stream), (ERROR, 7));

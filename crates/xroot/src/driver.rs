@@ -229,7 +229,10 @@ impl SessionDriver {
         let own = input.charged() + self.context.links.unannounced_bytes();
         let Some(charge) = self.context.reserve(MemoryPurpose::Request, cost, own) else { return false };
         let was_active = self.context.session.is_active();
+        session::begin_request(front.header().map(|header| header.code));
         let todo = self.context.session.take_front(front, input.bytes(), charge, &mut self.context.links);
+        // A request that nothing has taken over ends with its task.
+        let _timer = session::take_arriving();
         input.consume(front.bytes());
         self.context
             .links

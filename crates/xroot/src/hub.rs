@@ -4,7 +4,7 @@
 //! its sessions: it is generic over [`LoopSession`], so that its calls are direct.
 
 use crate::front_end::FrontEnd;
-use crate::stats::LoopStats;
+use crate::stats::{self, LoopStats};
 use monitor::LoopStreams;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -124,6 +124,7 @@ impl<S: LoopSession> Hub<S> {
         }
         let stats = Arc::new(LoopStats::default());
         shared.add_loop(stats.clone());
+        stats::time_requests(&stats);
         let hub = Rc::new(Self {
             shared: shared.clone(),
             mailbox: Arc::default(),

@@ -4,11 +4,12 @@
 //! request.
 
 use crate::error_counts::{ErrorCounters, ErrorCounts, count_error};
-use base::DescriptorBudget;
-use session::{CountedEvent, Destination};
-use std::cell::Cell;
+use base::{DescriptorBudget, Latencies, LatencyCounters};
+use session::{CountedEvent, Destination, TIMED_OPERATIONS, TimedRequests};
+use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
@@ -17,6 +18,7 @@ macro_rules! counters {
         pub(crate) struct LoopStats {
             $(pub(crate) $name: Counter,)*
             error_codes: ErrorCounters,
+            latencies: [LatencyCounters; TIMED_OPERATIONS.len()],
         }
 
         /// Counters of all loops since the start.
@@ -25,6 +27,8 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
             /// Replies with errors, by their code.
             pub error_codes: ErrorCounts,
+            /// Times from requests to their replies, by [`TIMED_OPERATIONS`].
+            pub latencies: [Latencies; TIMED_OPERATIONS.len()],
         }
 
         impl Totals {
@@ -33,6 +37,9 @@ macro_rules! counters {
                 for one in loops {
                     $(totals.$name += one.$name.get();)*
                     totals.error_codes.add(&one.error_codes);
+                    for (sum, counters) in totals.latencies.iter_mut().zip(&one.latencies) {
+                        counters.add_to(sum);
+                    }
                 }
                 totals
             }
@@ -113,6 +120,30 @@ thread_local! {
     /// Replies that are not in the counters of the loop yet. Sessions have no place for a reference to these,
     /// because a server has many sessions.
     static REPLIES: Cell<[u32; COUNTED_EVENTS]> = const { Cell::new([0; COUNTED_EVENTS]) };
+}
+
+thread_local! {
+    /// The counters that take the times of requests of this loop.
+    static TIMED: OnceCell<Arc<LoopStats>> = const { OnceCell::new() };
+}
+
+/// Counts the times of requests of this loop with these counters, from the end of this round on. Loops with
+/// several front ends count with those of the first one.
+pub(crate) fn time_requests(stats: &Arc<LoopStats>) {
+    if TIMED.with(|timed| timed.set(stats.clone())).is_ok() {
+        net::set_round_hook(end_round);
+    }
+}
+
+fn end_round(now: Instant) {
+    TIMED.with(|timed| {
+        let Some(stats) = timed.get() else { return };
+        session::end_round(now, |TimedRequests { operation, count, time }| {
+            if let Some(counters) = stats.latencies.get(operation) {
+                counters.add_alone(time, count);
+            }
+        });
+    });
 }
 
 /// Number of kinds of [`CountedEvent`].

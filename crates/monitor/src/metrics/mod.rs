@@ -5,7 +5,9 @@
 
 mod accept;
 
+use base::{LATENCY_BOUNDS_MICROS, Latencies};
 use std::fmt::{self, Write};
+use std::time::Duration;
 
 /// A text format of metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +43,8 @@ pub enum MetricKind {
     Gauge,
     /// Labels that describe the server. The value is always 1.
     Info,
+    /// Times in buckets. Samples are written by [`MetricFamily::histogram`].
+    Histogram,
 }
 
 /// A value of a metric.
@@ -95,6 +99,7 @@ impl MetricsText {
         let (word, suffix) = match (kind, self.format) {
             (MetricKind::Counter, _) => ("counter", "_total"),
             (MetricKind::Gauge, _) => ("gauge", ""),
+            (MetricKind::Histogram, _) => ("histogram", ""),
             (MetricKind::Info, MetricsFormat::Prometheus) => ("gauge", "_info"),
             (MetricKind::Info, MetricsFormat::OpenMetrics) => ("info", "_info"),
         };
@@ -141,7 +146,12 @@ pub struct MetricFamily<'a> {
 impl MetricFamily<'_> {
     /// Writes a sample. Two samples must not have the same labels.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Into<MetricValue>) {
+        self.line("", labels, value.into());
+    }
+
+    fn line(&mut self, suffix: &str, labels: &[(&str, &str)], value: MetricValue) {
         self.text.push_str(&self.sample);
+        self.text.push_str(suffix);
         for (index, (name, value)) in labels.iter().enumerate() {
             let _ = write!(self.text, "{}{name}=\"", if index == 0 { '{' } else { ',' });
             escape(self.text, value);
@@ -150,7 +160,23 @@ impl MetricFamily<'_> {
         if !labels.is_empty() {
             self.text.push('}');
         }
-        let _ = writeln!(self.text, " {}", value.into());
+        let _ = writeln!(self.text, " {value}");
+    }
+
+    /// Writes the samples of a histogram of times.
+    pub fn histogram(&mut self, labels: [(&str, &str); 2], times: &Latencies) {
+        let [first, second] = labels;
+        let bounds = LATENCY_BOUNDS_MICROS.iter().map(|bound| seconds_of(*bound));
+        let bounds = bounds.chain(std::iter::once("+Inf".to_owned()));
+        let mut count = 0;
+        for (bound, number) in bounds.zip(times.buckets) {
+            count += number;
+            self.line("_bucket", &[first, second, ("le", &bound)], count.into());
+        }
+        let seconds = Duration::from_nanos(times.nanos).as_secs_f64();
+        self.line("_sum", &[first, second], seconds.into());
+        // The number of the last bucket, because another time can have been added meanwhile.
+        self.line("_count", &[first, second], count.into());
     }
 
     /// Writes a sample for each value of one label.
@@ -159,6 +185,14 @@ impl MetricFamily<'_> {
             self.sample(&[(label, value)], number);
         }
     }
+}
+
+/// Returns the bound of a bucket as a decimal number of seconds. OpenMetrics requires a point, and both formats
+/// then have the same series.
+fn seconds_of(micros: u64) -> String {
+    let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
+    let short = text.trim_end_matches('0');
+    if short.ends_with('.') { format!("{short}0") } else { short.to_owned() }
 }
 
 /// Appends the value of a label.
@@ -197,6 +231,27 @@ mod tests {
              # HELP a_age_seconds Age.\n# TYPE a_age_seconds gauge\na_age_seconds 0.25\n\
              # HELP a_megabytes Space.\n# TYPE a_megabytes gauge\na_megabytes{p=\"\\\\a\\\"b\\nc\",q=\"é\"} 3\n"
         );
+    }
+
+    #[test]
+    fn histograms_have_cumulative_buckets_a_sum_and_a_number() {
+        let mut times = Latencies { nanos: 61_500_000_000, ..Latencies::default() };
+        (times.buckets[0], times.buckets[15], times.buckets[21]) = (2, 1, 1);
+        let mut text = MetricsText::new(MetricsFormat::OpenMetrics);
+        let labels = [("operation", "open"), ("protocol", "xroot")];
+        text.family(MetricKind::Histogram, "a_request_seconds", "Times.").histogram(labels, &times);
+        let text = text.finish();
+        let head = "# HELP a_request_seconds Times.\n# TYPE a_request_seconds histogram\n# UNIT a_request_seconds seconds\n\
+                    a_request_seconds_bucket{operation=\"open\",protocol=\"xroot\",le=\"0.00001\"} 2\n\
+                    a_request_seconds_bucket{operation=\"open\",protocol=\"xroot\",le=\"0.000025\"} 2\n";
+        assert!(text.starts_with(head), "{text}");
+        for line in ["le=\"0.5\"} 2", "le=\"1.0\"} 3", "le=\"2.5\"} 3", "le=\"60.0\"} 3", "le=\"+Inf\"} 4"] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        let end = "a_request_seconds_sum{operation=\"open\",protocol=\"xroot\"} 61.5\n\
+                   a_request_seconds_count{operation=\"open\",protocol=\"xroot\"} 4\n# EOF\n";
+        assert!(text.ends_with(end), "{text}");
+        assert_eq!(text.lines().count(), 3 + 22 + 2 + 1);
     }
 
     #[test]

@@ -99,20 +99,20 @@ impl Driver {
             DriverTask::FileCall(call, file, operation) => {
                 self.running.push(Running::Call { call, file, operation, answer: None });
             }
-            DriverTask::Read(task) => {
+            DriverTask::Read(mut task) => {
                 let elements = vec![ReadElement {
                     file: task.file,
                     extent: Extent { offset: task.offset, length: task.length },
                 }];
                 let at_once = dice.below(2) == 0;
-                let began = (!at_once).then(|| self.bench.session.read_began(&task));
+                let began = (!at_once).then(|| self.bench.session.read_began(&mut task));
                 self.start_read(number(task.streamid.0), elements, began);
                 if at_once {
                     self.bench.session.read_answered(&task);
                 }
             }
-            DriverTask::ReadVector(task) => {
-                let began = Some(self.bench.session.vector_read_began(&task));
+            DriverTask::ReadVector(mut task) => {
+                let began = Some(self.bench.session.vector_read_began(&mut task));
                 self.start_read(number(task.streamid.0), task.elements, began);
             }
             DriverTask::Receive(receive) => {

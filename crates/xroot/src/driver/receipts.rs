@@ -265,6 +265,7 @@ impl Receipts {
             return None;
         }
         let written = receipt.in_flight == 0 && receipt.piece.is_none();
+        let call = receipt.call;
         if let Some(state) = context.links.get(receipt.link)
             && state.expected.front() == Some(&key)
         {
@@ -272,6 +273,7 @@ impl Receipts {
             if state.expected.is_empty() {
                 state.input_lag = ClientDelay::NONE;
             }
+            context.session.data_arrived(call);
         }
         if written { self.finish(context, key) } else { None }
     }

@@ -57,7 +57,7 @@ impl Transfers {
         &mut self,
         context: &mut SessionContext,
         monitor: Option<&SessionMonitor>,
-        task: ReadTask,
+        mut task: ReadTask,
     ) -> Option<PathId> {
         context.hub.stats.reads.add(1);
         let file = context.session.file(task.file)?;
@@ -79,7 +79,7 @@ impl Transfers {
             return None;
         }
         let file = file.clone();
-        let reply = context.session.read_began(&task);
+        let reply = context.session.read_began(&mut task);
         let range = RangeRead::new(reply, file, &task, attempt == ReadAttempt::Cold);
         self.begin(context, task.link, TransferWork::Range(range));
         Some(task.link)
@@ -90,7 +90,7 @@ impl Transfers {
         &mut self,
         context: &mut SessionContext,
         monitor: Option<&mut SessionMonitor>,
-        task: ReadVectorTask,
+        mut task: ReadVectorTask,
     ) -> Option<PathId> {
         context.hub.stats.vector_reads.add(1);
         context.hub.stats.read_segments.add(task.elements.len() as u64);
@@ -102,7 +102,7 @@ impl Transfers {
             monitor.note_vector_read(context, &task);
         }
         let files = files_of(&context.session, &task);
-        let reply = context.session.vector_read_began(&task);
+        let reply = context.session.vector_read_began(&mut task);
         let link = reply.link();
         self.begin(context, link, TransferWork::Vector(VectorRead::new(reply, task.elements, files)));
         Some(link)

@@ -1,8 +1,9 @@
 //! Families about connections, requests, replies and logins.
 
 use super::ServerMetrics;
-use http::{COUNTED_CLASSES, COUNTED_METHODS};
+use http::{COUNTED_CLASSES, COUNTED_METHODS, TIMED_KINDS};
 use monitor::{MetricKind, MetricsText};
+use session::TIMED_OPERATIONS;
 use std::sync::atomic::{AtomicU64, Ordering};
 use xroot::FrontEndFigures;
 
@@ -88,6 +89,19 @@ pub(super) fn requests(metrics: &ServerMetrics, text: &mut MetricsText, front: &
         "Large and cold reads, which are not answered in place.",
         front.totals.transfers,
     );
+}
+
+/// Writes the times of requests of both protocols.
+pub(super) fn latencies(metrics: &ServerMetrics, text: &mut MetricsText, front: &FrontEndFigures) {
+    let help = "Time from the arrival of a request to its reply.";
+    let mut family = text.family(MetricKind::Histogram, "scalla_request_seconds", help);
+    for (operation, times) in TIMED_OPERATIONS.iter().zip(&front.totals.latencies) {
+        family.histogram([("operation", operation), ("protocol", "xroot")], times);
+    }
+    let Some(http) = metrics.summary.http_figures() else { return };
+    for (operation, times) in TIMED_KINDS.iter().zip(&http.latencies) {
+        family.histogram([("operation", operation), ("protocol", "http")], times);
+    }
 }
 
 pub(super) fn replies(metrics: &ServerMetrics, text: &mut MetricsText, front: &FrontEndFigures) {

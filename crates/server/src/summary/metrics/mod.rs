@@ -6,7 +6,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `front_families` | connections, requests, replies, logins |
+//! | `front_families` | connections, requests and their times, replies, logins |
 //! | `file_families` | open files, storage, threads for disks, the disk cache |
 //! | `node_families` | the server itself, its process and certificates, the cluster, mass storage |
 //! | `process_status` | the memory, threads and descriptors of the process |
@@ -123,6 +123,7 @@ impl ServerMetrics {
         front_families::requests(self, &mut text, &front);
         front_families::replies(self, &mut text, &front);
         front_families::http(self, &mut text);
+        front_families::latencies(self, &mut text, &front);
         self.files(&mut text);
         self.storage(&mut text);
         self.threads(&mut text, &front);

@@ -1,0 +1,263 @@
+//! Time from a request to its reply, by kind of request.
+//!
+//! A [`RequestTimer`] belongs to a request and ends with it, wherever its reply is made. It begins when
+//! the request has arrived completely, for a write when its data has arrived. It ends when the whole
+//! reply is in the output of its connection, or when nobody waits for the reply any more.
+//!
+//! Clocks cost as much as a small part of a read. A request that ends in the round of its loop in which it
+//! began therefore reads none: it has the time of that round, after which its reply is sent. The loop
+//! calls [`end_round`] with the time that it knows anyway.
+//!
+//! The state is that of the thread, like that of counted replies, because a server has many sessions.
+
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant};
+use wire::xroot::codes::RequestCode;
+
+/// Kinds of requests whose times are measured, by the name of each. All others are the last one.
+pub const TIMED_OPERATIONS: [&str; 14] = [
+    "open", "close", "read", "pgread", "readv", "write", "sync", "stat", "dirlist", "locate", "change",
+    "query", "login", "other",
+];
+
+/// The last one of [`TIMED_OPERATIONS`].
+const OTHER: u8 = 13;
+
+/// Returns the place of a request among [`TIMED_OPERATIONS`]; `None` is the handshake.
+const fn place_of(code: Option<RequestCode>) -> u8 {
+    match code {
+        Some(RequestCode::OPEN) => 0,
+        Some(RequestCode::CLOSE) => 1,
+        Some(RequestCode::READ) => 2,
+        Some(RequestCode::PGREAD) => 3,
+        Some(RequestCode::READV) => 4,
+        Some(RequestCode::WRITE | RequestCode::PGWRITE | RequestCode::WRITEV) => 5,
+        Some(RequestCode::SYNC) => 6,
+        Some(RequestCode::STAT | RequestCode::STATX) => 7,
+        Some(RequestCode::DIRLIST) => 8,
+        Some(RequestCode::LOCATE) => 9,
+        Some(
+            RequestCode::MKDIR
+            | RequestCode::MV
+            | RequestCode::RM
+            | RequestCode::RMDIR
+            | RequestCode::CHMOD
+            | RequestCode::TRUNCATE,
+        ) => 10,
+        Some(RequestCode::QUERY) => 11,
+        Some(RequestCode::LOGIN | RequestCode::AUTH | RequestCode::BIND) => 12,
+        _ => OTHER,
+    }
+}
+
+/// Requests of one kind that took the same time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TimedRequests {
+    /// Place among [`TIMED_OPERATIONS`].
+    pub operation: usize,
+    /// Their number.
+    pub count: u64,
+    /// The time of each.
+    pub time: Duration,
+}
+
+/// Measures the time of a request until it is dropped.
+#[derive(PartialEq, Eq, Default, Debug)]
+pub struct RequestTimer(Option<(u8, Instant)>);
+
+impl RequestTimer {
+    /// Measures from now on.
+    pub(crate) fn restart(&mut self) {
+        if let Some((_, since)) = &mut self.0 {
+            *since = round_start();
+        }
+    }
+
+    /// Returns the timer, which no longer ends with this value.
+    pub(crate) fn take(&mut self) -> Self {
+        Self(self.0.take())
+    }
+}
+
+impl Drop for RequestTimer {
+    fn drop(&mut self) {
+        if let Some((operation, since)) = self.0.take() {
+            // A thread that ends counts nothing.
+            let _ = TIMES.try_with(|times| times.ended(operation, since));
+        }
+    }
+}
+
+/// The times of a thread that are not in the counters of its loop yet.
+struct LoopTimes {
+    /// The timer of the request that is being taken.
+    arriving: Cell<RequestTimer>,
+    /// The start of the round; `None` if no request has begun in it.
+    round: Cell<Option<Instant>>,
+    /// Requests that have ended in the round in which they began, by kind, and the kinds among them.
+    prompt: [Cell<u32>; TIMED_OPERATIONS.len()],
+    present: Cell<u32>,
+    /// Requests that have ended later.
+    late: RefCell<Vec<TimedRequests>>,
+}
+
+impl LoopTimes {
+    fn ended(&self, operation: u8, since: Instant) {
+        if self.round.get() == Some(since) {
+            if let Some(count) = self.prompt.get(usize::from(operation)) {
+                count.set(count.get() + 1);
+                self.present.set(self.present.get() | 1 << operation);
+            }
+            return;
+        }
+        let time = since.elapsed();
+        // The borrow is never held while other code runs.
+        if let Ok(mut late) = self.late.try_borrow_mut() {
+            late.push(TimedRequests { operation: usize::from(operation), count: 1, time });
+        }
+    }
+}
+
+thread_local! {
+    static TIMES: LoopTimes = const {
+        LoopTimes {
+            arriving: Cell::new(RequestTimer(None)),
+            round: Cell::new(None),
+            prompt: [const { Cell::new(0) }; TIMED_OPERATIONS.len()],
+            present: Cell::new(0),
+            late: RefCell::new(Vec::new()),
+        }
+    };
+}
+
+/// Returns the start of the round. The first call in a round reads the clock.
+fn round_start() -> Instant {
+    TIMES.with(|times| {
+        times.round.get().unwrap_or_else(|| {
+            let now = Instant::now();
+            times.round.set(Some(now));
+            now
+        })
+    })
+}
+
+/// Begins the measurement of a request with this code; `None` is the handshake. It ends with
+/// [`take_arriving`], unless a call or a read takes it over.
+pub fn begin_request(code: Option<RequestCode>) {
+    let timer = RequestTimer(Some((place_of(code), round_start())));
+    TIMES.with(|times| times.arriving.set(timer));
+}
+
+/// Takes the timer of the request that is being taken.
+#[must_use = "the request ends when the timer is dropped"]
+pub fn take_arriving() -> RequestTimer {
+    TIMES.with(|times| times.arriving.take())
+}
+
+/// Ends a round of the loop, and passes the requests on that have ended in it.
+pub fn end_round(now: Instant, mut add: impl FnMut(TimedRequests)) {
+    TIMES.with(|times| {
+        let Some(start) = times.round.take() else {
+            return times.late.take().into_iter().for_each(add);
+        };
+        let mut present = times.present.take();
+        while present != 0 {
+            let operation = present.trailing_zeros() as usize;
+            present &= present - 1;
+            if let Some(count) = times.prompt.get(operation) {
+                let (count, time) = (count.take().into(), now.saturating_duration_since(start));
+                add(TimedRequests { operation, count, time });
+            }
+        }
+        times.late.borrow_mut().drain(..).for_each(add);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(now: Instant) -> Vec<TimedRequests> {
+        let mut found = Vec::new();
+        end_round(now, |requests| found.push(requests));
+        found
+    }
+
+    fn name(requests: &TimedRequests) -> &'static str {
+        TIMED_OPERATIONS[requests.operation]
+    }
+
+    #[test]
+    fn requests_of_a_round_have_its_time() {
+        for code in [RequestCode::READ, RequestCode::STAT, RequestCode::READ] {
+            begin_request(Some(code));
+            drop(take_arriving());
+        }
+        let start = round_start();
+        let found = ended(start + Duration::from_micros(40));
+        assert_eq!(
+            found.iter().map(|one| (name(one), one.count)).collect::<Vec<_>>(),
+            [("read", 2), ("stat", 1)]
+        );
+        assert!(found.iter().all(|one| one.time == Duration::from_micros(40)), "{found:?}");
+        // They are passed on once.
+        assert_eq!(ended(Instant::now()), []);
+    }
+
+    #[test]
+    fn a_request_that_ends_in_another_round_has_its_own_time() {
+        begin_request(Some(RequestCode::OPEN));
+        let timer = take_arriving();
+        assert_eq!(ended(Instant::now()), []);
+        begin_request(None);
+        drop(take_arriving());
+        drop(timer);
+        let found = ended(round_start());
+        let names: Vec<_> = found.iter().map(name).collect();
+        assert_eq!(names, ["other", "open"]);
+        assert!(found[1].time > Duration::ZERO);
+    }
+
+    #[test]
+    fn a_restart_forgets_the_time_before() {
+        begin_request(Some(RequestCode::WRITE));
+        let mut timer = take_arriving();
+        assert_eq!(ended(Instant::now()), []);
+        timer.restart();
+        drop(timer);
+        let found = ended(round_start() + Duration::from_micros(3));
+        assert_eq!(found, [TimedRequests { operation: 5, count: 1, time: Duration::from_micros(3) }]);
+    }
+
+    #[test]
+    fn a_timer_that_was_taken_over_ends_once() {
+        begin_request(Some(RequestCode::CLOSE));
+        let mut first = take_arriving();
+        let second = first.take();
+        drop((first, take_arriving()));
+        drop(second);
+        assert_eq!(ended(Instant::now()).iter().map(|one| one.count).sum::<u64>(), 1);
+    }
+
+    #[test]
+    fn each_kind_of_request_has_its_name() {
+        let name = |code| TIMED_OPERATIONS[usize::from(place_of(code))];
+        for (code, wanted) in [
+            (RequestCode::PGREAD, "pgread"),
+            (RequestCode::PGWRITE, "write"),
+            (RequestCode::WRITEV, "write"),
+            (RequestCode::SYNC, "sync"),
+            (RequestCode::STATX, "stat"),
+            (RequestCode::DIRLIST, "dirlist"),
+            (RequestCode::LOCATE, "locate"),
+            (RequestCode::MV, "change"),
+            (RequestCode::QUERY, "query"),
+            (RequestCode::AUTH, "login"),
+            (RequestCode::PING, "other"),
+            (RequestCode(7), "other"),
+        ] {
+            assert_eq!(name(Some(code)), wanted);
+        }
+        assert_eq!(name(None), "other");
+    }
+}
