@@ -11,6 +11,7 @@
 //! The state is that of the thread, like that of counted replies, because a server has many sessions.
 
 use std::cell::{Cell, RefCell};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use wire::xroot::codes::RequestCode;
 
@@ -61,121 +62,153 @@ pub struct TimedRequests {
     pub time: Duration,
 }
 
-/// Measures the time of a request until it is dropped.
+/// Measures the time of a request until it is dropped. It is one word, because each request moves it: the time of
+/// its begin, and behind it the kind of the request. 0 measures nothing.
 #[derive(PartialEq, Eq, Default, Debug)]
-pub struct RequestTimer(Option<(u8, Instant)>);
+pub struct RequestTimer(u64);
+
+/// Number of bits for the kind of a request.
+const KIND_BITS: u32 = 4;
+
+const _: () = assert!(TIMED_OPERATIONS.len() <= 1 << KIND_BITS);
 
 impl RequestTimer {
     /// Measures from now on.
     pub(crate) fn restart(&mut self) {
-        if let Some((_, since)) = &mut self.0 {
-            *since = round_start();
+        if self.0 != 0 {
+            let operation = self.0 & ((1 << KIND_BITS) - 1);
+            self.0 = round_start() << KIND_BITS | operation;
         }
     }
 
     /// Returns the timer, which no longer ends with this value.
     pub(crate) fn take(&mut self) -> Self {
-        Self(self.0.take())
+        Self(std::mem::take(&mut self.0))
     }
 }
 
 impl Drop for RequestTimer {
     fn drop(&mut self) {
-        if let Some((operation, since)) = self.0.take() {
-            // A thread that ends counts nothing.
-            let _ = TIMES.try_with(|times| times.ended(operation, since));
+        if self.0 != 0 {
+            ended(self.0);
         }
     }
 }
 
-/// The times of a thread that are not in the counters of its loop yet.
+/// The times of a thread that are not in the counters of its loop yet. It has no destructor, which would cost a
+/// check at each access.
 struct LoopTimes {
-    /// The timer of the request that is being taken.
-    arriving: Cell<RequestTimer>,
-    /// The start of the round; `None` if no request has begun in it.
-    round: Cell<Option<Instant>>,
+    /// The timer of the request that is being taken; 0 if there is none.
+    arriving: Cell<u64>,
+    /// The start of the round in nanoseconds; 0 if no request has begun in it.
+    round: Cell<u64>,
     /// Requests that have ended in the round in which they began, by kind, and the kinds among them.
-    prompt: [Cell<u32>; TIMED_OPERATIONS.len()],
+    prompt: [Cell<u32>; 1 << KIND_BITS],
     present: Cell<u32>,
-    /// Requests that have ended later.
-    late: RefCell<Vec<TimedRequests>>,
-}
-
-impl LoopTimes {
-    fn ended(&self, operation: u8, since: Instant) {
-        if self.round.get() == Some(since) {
-            if let Some(count) = self.prompt.get(usize::from(operation)) {
-                count.set(count.get() + 1);
-                self.present.set(self.present.get() | 1 << operation);
-            }
-            return;
-        }
-        let time = since.elapsed();
-        // The borrow is never held while other code runs.
-        if let Ok(mut late) = self.late.try_borrow_mut() {
-            late.push(TimedRequests { operation: usize::from(operation), count: 1, time });
-        }
-    }
+    /// Set if requests have ended later.
+    has_late: Cell<bool>,
 }
 
 thread_local! {
     static TIMES: LoopTimes = const {
         LoopTimes {
-            arriving: Cell::new(RequestTimer(None)),
-            round: Cell::new(None),
-            prompt: [const { Cell::new(0) }; TIMED_OPERATIONS.len()],
+            arriving: Cell::new(0),
+            round: Cell::new(0),
+            prompt: [const { Cell::new(0) }; 1 << KIND_BITS],
             present: Cell::new(0),
-            late: RefCell::new(Vec::new()),
+            has_late: Cell::new(false),
         }
     };
+
+    /// Requests that have ended in a later round than that in which they began.
+    static LATE: RefCell<Vec<TimedRequests>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Returns the start of the round. The first call in a round reads the clock.
-fn round_start() -> Instant {
-    TIMES.with(|times| {
-        times.round.get().unwrap_or_else(|| {
-            let now = Instant::now();
-            times.round.set(Some(now));
+/// Counts the end of the request of a timer.
+fn ended(timer: u64) {
+    let (since, operation) = (timer >> KIND_BITS, timer & ((1 << KIND_BITS) - 1));
+    let operation = usize::try_from(operation).unwrap_or_default();
+    let is_late = TIMES.with(|times| {
+        let is_late = times.round.get() != since;
+        if is_late {
+            times.has_late.set(true);
+        } else if let Some(count) = times.prompt.get(operation) {
+            count.set(count.get() + 1);
+            times.present.set(times.present.get() | 1 << operation);
+        }
+        is_late
+    });
+    if is_late {
+        let time = Duration::from_nanos(nanos_at(Instant::now()).saturating_sub(since));
+        // A thread that ends counts nothing.
+        let _ = LATE.try_with(|late| late.borrow_mut().push(TimedRequests { operation, count: 1, time }));
+    }
+}
+
+/// Returns a time in nanoseconds, which is never 0.
+fn nanos_at(now: Instant) -> u64 {
+    static BEGIN: OnceLock<Instant> = OnceLock::new();
+    let since = now.saturating_duration_since(*BEGIN.get_or_init(|| now));
+    // Without the bits of the kind. This is enough for 36 years.
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX).clamp(1, u64::MAX >> KIND_BITS)
+}
+
+/// Returns the start of the round in nanoseconds. The first call in a round reads the clock.
+fn round_start() -> u64 {
+    TIMES.with(|times| match times.round.get() {
+        0 => {
+            let now = nanos_at(Instant::now());
+            times.round.set(now);
             now
-        })
+        }
+        start => start,
     })
 }
 
 /// Begins the measurement of a request with this code; `None` is the handshake. It ends with
 /// [`take_arriving`], unless a call or a read takes it over.
 pub fn begin_request(code: Option<RequestCode>) {
-    let timer = RequestTimer(Some((place_of(code), round_start())));
-    TIMES.with(|times| times.arriving.set(timer));
+    let timer = round_start() << KIND_BITS | u64::from(place_of(code));
+    let earlier = TIMES.with(|times| times.arriving.replace(timer));
+    // None is left of a request that was taken completely.
+    drop(RequestTimer(earlier));
 }
 
 /// Takes the timer of the request that is being taken.
 #[must_use = "the request ends when the timer is dropped"]
 pub fn take_arriving() -> RequestTimer {
-    TIMES.with(|times| times.arriving.take())
+    RequestTimer(TIMES.with(|times| times.arriving.take()))
 }
 
 /// Ends a round of the loop, and passes the requests on that have ended in it.
 pub fn end_round(now: Instant, mut add: impl FnMut(TimedRequests)) {
     TIMES.with(|times| {
-        let Some(start) = times.round.take() else {
-            return times.late.take().into_iter().for_each(add);
-        };
-        let mut present = times.present.take();
-        while present != 0 {
-            let operation = present.trailing_zeros() as usize;
-            present &= present - 1;
-            if let Some(count) = times.prompt.get(operation) {
-                let (count, time) = (count.take().into(), now.saturating_duration_since(start));
-                add(TimedRequests { operation, count, time });
+        let (start, mut present) = (times.round.take(), times.present.take());
+        if present != 0 {
+            let time = Duration::from_nanos(nanos_at(now).saturating_sub(start));
+            while present != 0 {
+                let operation = present.trailing_zeros() as usize;
+                present &= present - 1;
+                if let Some(count) = times.prompt.get(operation) {
+                    add(TimedRequests { operation, count: count.take().into(), time });
+                }
             }
         }
-        times.late.borrow_mut().drain(..).for_each(add);
+        if times.has_late.take() {
+            LATE.with(|late| late.borrow_mut().drain(..).for_each(add));
+        }
     });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns the start of the round as a time.
+    fn begin_of_round() -> Instant {
+        let now = Instant::now();
+        now - Duration::from_nanos(nanos_at(now) - round_start())
+    }
 
     fn ended(now: Instant) -> Vec<TimedRequests> {
         let mut found = Vec::new();
@@ -193,8 +226,7 @@ mod tests {
             begin_request(Some(code));
             drop(take_arriving());
         }
-        let start = round_start();
-        let found = ended(start + Duration::from_micros(40));
+        let found = ended(begin_of_round() + Duration::from_micros(40));
         assert_eq!(
             found.iter().map(|one| (name(one), one.count)).collect::<Vec<_>>(),
             [("read", 2), ("stat", 1)]
@@ -212,7 +244,7 @@ mod tests {
         begin_request(None);
         drop(take_arriving());
         drop(timer);
-        let found = ended(round_start());
+        let found = ended(begin_of_round());
         let names: Vec<_> = found.iter().map(name).collect();
         assert_eq!(names, ["other", "open"]);
         assert!(found[1].time > Duration::ZERO);
@@ -225,7 +257,7 @@ mod tests {
         assert_eq!(ended(Instant::now()), []);
         timer.restart();
         drop(timer);
-        let found = ended(round_start() + Duration::from_micros(3));
+        let found = ended(begin_of_round() + Duration::from_micros(3));
         assert_eq!(found, [TimedRequests { operation: 5, count: 1, time: Duration::from_micros(3) }]);
     }
 
