@@ -173,6 +173,13 @@ pub trait ServerProtocol: Send + Sync {
     /// Begins an exchange with a peer.
     fn begin(&self, peer: &LoginPeer) -> Box<dyn ServerLogin>;
 
+    /// Begins a login of a peer that has shown these certificates in a handshake of TLS, its own first. Its first
+    /// step needs no credentials. Returns `None` if certificates do not count for this protocol.
+    fn begin_with_chain(&self, peer: &LoginPeer, chain: Arc<[Vec<u8>]>) -> Option<Box<dyn ServerLogin>> {
+        let _ = (peer, chain);
+        None
+    }
+
     /// Returns the time at which the protocol accepts the first credentials. A client whose exchange
     /// begins earlier may be refused.
     fn ready_at(&self) -> SystemTime {

@@ -50,21 +50,63 @@ fn http_is_served_on_the_port_of_xroot_only() {
 
 #[test]
 fn what_restricts_http_and_is_not_in_force_stops_the_start() {
-    let guards =
-        ["http.secretkey 0123456789", "http.gridmap required /m", "http.secxtractor required libXrdVoms.so"];
+    let guards = ["http.secretkey 0123456789", "http.secxtractor required libOther.so"];
     for guard in guards {
         assert_eq!(kinds(guard), [ProblemKind::NotYet], "{guard}");
         let Loaded { report, .. } = loaded(&format!("xrd.protocol http *\n{guard}"));
         assert!(!report.is_ok(), "{report}");
         assert!(report.problems().iter().any(|problem| problem.kind == ProblemKind::Unprotected), "{report}");
     }
-    for text in [
-        "http.gridmap /m",
-        "http.secxtractor libXrdVoms.so",
-        "http.exthandler x libXrdSomething.so",
-        "tpc.trace all",
-    ] {
+    for text in
+        ["http.secxtractor libXrdVoms.so grps=/a", "http.exthandler x libXrdSomething.so", "tpc.trace all"]
+    {
         assert_eq!(kinds(&format!("xrd.protocol http *\n{text}")), [ProblemKind::NotYet], "{text}");
+    }
+}
+
+/// A server with certificate and authorities.
+const ENCRYPTED: &str = "xrd.protocol http *\nxrd.tls /c /k\nxrd.tlsca certdir /a\n";
+
+#[test]
+fn certificates_of_clients_count_where_they_can_be_verified() {
+    let Loaded { effective, report } =
+        loaded(&format!("{ENCRYPTED}http.gridmap required /m\nhttp.secxtractor required /lib/libXrdVoms.so"));
+    assert!(report.problems().is_empty(), "{report}");
+    let map = effective.http.grid_map.value.clone().unwrap();
+    assert_eq!((map.path.to_str(), map.is_required, *effective.http.voms), (Some("/m"), true, Some(true)));
+    assert!(effective.asks_for_certificates());
+    let Loaded { effective, .. } =
+        loaded(&format!("{ENCRYPTED}http.gridmap /m\nhttp.secxtractor libXrdVoms.so"));
+    assert_eq!(
+        (effective.http.grid_map.as_ref().map(|map| map.is_required), *effective.http.voms),
+        (Some(false), Some(false))
+    );
+    for text in [
+        "xrd.protocol http *".to_owned(),
+        "xrd.protocol http *\nxrd.tls /c /k\nxrd.tlsca noverify".to_owned(),
+        format!("{ENCRYPTED}http.tlsclientauth off"),
+        "xrd.tls /c /k\nxrd.tlsca certdir /a".to_owned(),
+    ] {
+        assert!(!loaded(&text).effective.asks_for_certificates(), "{text}");
+    }
+    let own = "xrd.protocol http *\nxrd.tls /c /k\nxrd.tlsca noverify\nhttp.cafile /f";
+    assert!(loaded(own).effective.asks_for_certificates());
+    assert_eq!(kinds(&format!("{ENCRYPTED}http.tlsclientauth maybe")), [ProblemKind::BadValue]);
+}
+
+#[test]
+fn rules_for_certificates_without_effect_are_reported() {
+    let gsi = format!("{ENCRYPTED}xrootd.seclib libXrdSec.so\nsec.protocol gsi\n");
+    for (base, reason) in [("xrd.protocol http *\n", "not asked"), (gsi.as_str(), "sec.protocol gsi decides")]
+    {
+        for rule in ["http.gridmap {}/m", "http.secxtractor {}libXrdVoms.so"] {
+            for (required, kind) in [("", ProblemKind::Doubtful), ("required ", ProblemKind::Unprotected)] {
+                let Loaded { report, .. } = loaded(&format!("{base}{}", rule.replace("{}", required)));
+                let found = report.problems().iter().find(|problem| problem.kind == kind);
+                assert!(found.is_some_and(|problem| problem.what.contains(reason)), "{rule}: {report}");
+                assert_eq!(report.is_ok(), required.is_empty(), "{report}");
+            }
+        }
     }
 }
 

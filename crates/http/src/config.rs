@@ -22,6 +22,15 @@ pub struct HttpPeer {
     pub is_tls: bool,
 }
 
+/// What a client shows to be identified.
+#[derive(Clone, Default)]
+pub struct HttpCredentials {
+    /// The token of the request.
+    pub token: Option<Secret>,
+    /// The certificates of the handshake, that of the client first. They were verified then.
+    pub certificates: Option<Arc<[Vec<u8>]>>,
+}
+
 /// The client of a request.
 #[derive(Clone, Debug)]
 pub struct HttpIdentity {
@@ -44,11 +53,11 @@ pub enum HttpRefusal {
 
 /// Decides who the client of a request is. Requests without a decision are refused.
 pub trait HttpLogin: Send + Sync {
-    /// Returns the client of a request with this token.
+    /// Returns the client of a request with these credentials.
     fn log_in(
         &self,
         peer: HttpPeer,
-        token: Option<Secret>,
+        credentials: HttpCredentials,
     ) -> Pin<Box<dyn Future<Output = Result<HttpIdentity, HttpRefusal>> + Send>>;
 }
 

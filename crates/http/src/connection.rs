@@ -10,11 +10,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use net::LoopPresence;
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::{self, CertificateError};
 
 /// The place of a connection in the limits of the front end. Its requests in progress keep it.
 pub(crate) struct HttpPermit {
@@ -49,7 +51,8 @@ pub(crate) async fn serve(permit: HttpPermit, socket: TcpStream, peer: SocketAdd
     let bytes = ConnectionBytes::new(permit.shared().counters.clone());
     let stream = RewoundStream::new(first, socket, bytes);
     let Some(transport) = transport(permit.shared(), stream, is_tls, peer).await else { return };
-    let connection = ServedConnection::new(permit, peer, is_tls);
+    let certificates = certificates(&transport);
+    let connection = ServedConnection::new(permit, peer, is_tls, certificates);
     requests(&connection, ClientStream::new(transport, connection.shared().clone())).await;
     connection.disconnect();
 }
@@ -72,7 +75,7 @@ async fn transport(
     match tokio::time::timeout(server.limit(), acceptor.accept(stream)).await {
         Ok(Ok(stream)) => Some(ClientTransport::Tls(Box::new(stream))),
         Ok(Err(error)) => {
-            tracing::debug!("TLS handshake of {peer}: {error}");
+            note_failure(peer, &error);
             None
         }
         Err(_) => {
@@ -80,6 +83,43 @@ async fn transport(
             None
         }
     }
+}
+
+/// Logs a handshake that failed. The user of a refused certificate learns the reason only from here.
+fn note_failure(peer: SocketAddr, error: &io::Error) {
+    let reason = error.get_ref().and_then(|reason| reason.downcast_ref::<rustls::Error>());
+    match reason {
+        Some(rustls::Error::InvalidCertificate(reason)) => {
+            let reason = reason_of(reason);
+            tracing::info!(
+                "https: {peer}: the certificate of the client is refused: {}",
+                base::shown(reason.as_bytes())
+            );
+        }
+        _ => tracing::debug!("TLS handshake of {peer}: {error}"),
+    }
+}
+
+/// Returns the reason of the verifier, which the library only shows in the form for programmers.
+fn reason_of(reason: &CertificateError) -> String {
+    match reason {
+        CertificateError::Expired => "it has expired".to_owned(),
+        CertificateError::NotValidYet => "it is not valid yet".to_owned(),
+        CertificateError::Revoked => "it was revoked".to_owned(),
+        CertificateError::UnknownIssuer => "it is of an unknown authority".to_owned(),
+        CertificateError::BadSignature => "a signature is wrong".to_owned(),
+        CertificateError::BadEncoding => "it is malformed".to_owned(),
+        CertificateError::Other(other) => other.0.to_string(),
+        reason => reason.to_string(),
+    }
+}
+
+/// Returns the certificates that the client has shown.
+fn certificates(transport: &ClientTransport) -> Option<Arc<[Vec<u8>]>> {
+    let ClientTransport::Tls(stream) = transport else { return None };
+    let (_, connection) = stream.get_ref();
+    let chain = connection.peer_certificates().filter(|chain| !chain.is_empty())?;
+    Some(chain.iter().map(|certificate| certificate.to_vec()).collect())
 }
 
 /// Serves the requests of a connection.

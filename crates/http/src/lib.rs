@@ -81,8 +81,8 @@ mod transfer_status;
 mod upload;
 
 pub use config::{
-    Config, HeaderToCgi, HttpIdentity, HttpLogin, HttpPeer, HttpRefusal, ListingPolicy, MacaroonEndpoints,
-    MadeMetrics, MetricsPage, StaticHeader, StatusPages,
+    Config, HeaderToCgi, HttpCredentials, HttpIdentity, HttpLogin, HttpPeer, HttpRefusal, ListingPolicy,
+    MacaroonEndpoints, MadeMetrics, MetricsPage, StaticHeader, StatusPages,
 };
 pub use copy::{
     Copies, RemoteDownload, RemoteFailure, RemoteFuture, RemoteParts, RemotePeer, RemoteRequest,

@@ -1,7 +1,7 @@
 //! One request: checks of its head, the login of its client, its method.
 
 use crate::call::{CallFailure, Calls, RequestFile};
-use crate::config::{HttpIdentity, HttpPeer, HttpRefusal};
+use crate::config::{HttpCredentials, HttpIdentity, HttpPeer, HttpRefusal};
 use crate::connection::HttpPermit;
 use crate::door::HttpFrontEnd;
 use crate::host_shares::SharedPart;
@@ -72,6 +72,8 @@ struct KnownClient {
 pub(crate) struct ServedConnection {
     permit: HttpPermit,
     peer: HttpPeer,
+    /// The certificates of the client.
+    certificates: Option<Arc<[Vec<u8>]>>,
     number: u32,
     pub(crate) calls: Calls,
     pub(crate) memory: ConnectionMemory,
@@ -83,7 +85,12 @@ pub(crate) struct ServedConnection {
 }
 
 impl ServedConnection {
-    pub(crate) fn new(permit: HttpPermit, address: SocketAddr, is_tls: bool) -> Arc<Self> {
+    pub(crate) fn new(
+        permit: HttpPermit,
+        address: SocketAddr,
+        is_tls: bool,
+        certificates: Option<Arc<[Vec<u8>]>>,
+    ) -> Arc<Self> {
         let shared = permit.shared();
         let calls = Calls::new(shared.files.clone(), shared.config.delay_max);
         let number = shared.next_number();
@@ -92,6 +99,7 @@ impl ServedConnection {
         Arc::new(Self {
             permit,
             peer,
+            certificates,
             number,
             calls,
             memory,
@@ -124,7 +132,8 @@ impl ServedConnection {
 
     /// Logs the client in, unless that takes too long or the client leaves.
     async fn log_in(&self, token: Option<Secret>) -> Result<HttpIdentity, RequestRefusal> {
-        let login = self.shared().config.login.log_in(self.peer, token);
+        let credentials = HttpCredentials { token, certificates: self.certificates.clone() };
+        let login = self.shared().config.login.log_in(self.peer, credentials);
         let mut gone = self.gone.subscribe();
         let decided = tokio::select! {
             decided = timeout(LOGIN_TIME_MAX, login) => decided,

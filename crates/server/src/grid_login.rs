@@ -115,7 +115,7 @@ fn map_path(options: &GsiOptions) -> PathBuf {
 }
 
 /// Reads the signers of attributes. Blocks.
-fn voms_directory() -> Result<VomsDirectory, String> {
+pub(crate) fn voms_directory() -> Result<VomsDirectory, String> {
     let variable = std::env::var_os(VOMS_VARIABLE).filter(|value| !value.is_empty());
     let path = variable.map_or_else(|| PathBuf::from(VOMS_DIRECTORY), PathBuf::from);
     VomsDirectory::open(&path).map_err(|error| {
@@ -192,6 +192,15 @@ fn vo_names(names: GridVoNames) -> VoNames {
     VoNames { organizations, group, user, only_without_attributes }
 }
 
+/// Returns the rights of clients with a limited proxy.
+pub(crate) fn limited(security: &SecurityConfig) -> LimitedProxies {
+    match *security.grid_limited {
+        GridLimited::Refuse => LimitedProxies::Refuse,
+        GridLimited::Read => LimitedProxies::Read,
+        GridLimited::Full => LimitedProxies::Full,
+    }
+}
+
 fn settings(options: &GsiOptions, security: &SecurityConfig) -> GsiServerSettings {
     let cipher = |cipher: &GridCipher| match cipher {
         GridCipher::Aes256 => GsiCipher::Aes256,
@@ -215,11 +224,7 @@ fn settings(options: &GsiOptions, security: &SecurityConfig) -> GsiServerSetting
         monitors_subject: options.monitors_subject,
         logs_subject: options.logs_subject,
         new_hash_only: options.new_hash_only,
-        limited: match *security.grid_limited {
-            GridLimited::Refuse => LimitedProxies::Refuse,
-            GridLimited::Read => LimitedProxies::Read,
-            GridLimited::Full => LimitedProxies::Full,
-        },
+        limited: limited(security),
         key_bits_min: usize::try_from(*security.grid_key_bits).unwrap_or(GsiServerSettings::KEY_BITS_MIN),
         old_clients: security
             .grid_old_clients

@@ -1,7 +1,8 @@
 //! HTTP on the port of the xroot protocol: its configuration, and the logins of its clients.
 //!
-//! A client of HTTP must satisfy what is asked of clients of the xroot protocol. It can only send a
-//! token, so it logs in as by `ztn`; where clients must authenticate otherwise, it is refused.
+//! A client of HTTP must satisfy what is asked of clients of the xroot protocol. It can send a token, by which it
+//! logs in as by `ztn`, or show a certificate, by which it logs in as by `gsi`; where clients must authenticate
+//! otherwise, it is refused.
 
 use crate::error::StartError;
 use crate::summary::metrics::{MetricsPlace, MetricsThreads};
@@ -9,12 +10,12 @@ use crate::third_party;
 use crate::tls::ServerTls;
 use auth::address_text;
 use auth::ztn::{ZTN, credentials};
-use auth::{Entity, HostName, LoginPeer, Secret, ServerProtocol, ServerStep};
+use auth::{Entity, HostName, LoginPeer, RefusedLogin, Secret, ServerLogin, ServerProtocol, ServerStep};
 use base::Supervisor;
 use config::{Effective, MetricsReaders, PersistMode, TlsOperations};
 use http::{
-    Config, HeaderToCgi, HttpCounters, HttpDoor, HttpIdentity, HttpLogin, HttpPeer, HttpRefusal,
-    ListingPolicy, MacaroonEndpoints, MetricsPage, StaticHeader, StatusPages, TapeRest,
+    Config, HeaderToCgi, HttpCounters, HttpCredentials, HttpDoor, HttpIdentity, HttpLogin, HttpPeer,
+    HttpRefusal, ListingPolicy, MacaroonEndpoints, MetricsPage, StaticHeader, StatusPages, TapeRest,
 };
 use net::Door;
 use session::{BearerLogin, HostRules, LoginPolicy, PendingLogins};
@@ -58,7 +59,9 @@ impl HttpService {
         let page = metrics_page(&effective.http.pages.metrics, &metrics, supervisor);
         let page = page.map_err(|source| StartError::System { what: "the threads of metrics", source })?;
         let metrics = page.is_some().then_some(metrics);
-        let mut config = configuration(effective, door, memory, &is_ending, page);
+        let certificates = tls.and_then(|tls| tls.client_protocol()).cloned();
+        let mut config = configuration(effective, (door, certificates), memory, &is_ending, page);
+        config.tls = tls.map(|tls| tls.https().clone());
         config.macaroons = macaroon_endpoints(effective, tls);
         let started = HttpDoor::start(config, files.clone());
         let door = started.map_err(|source| StartError::System { what: "the threads of HTTP", source })?;
@@ -93,7 +96,7 @@ pub(crate) fn doors(xroot: &Arc<XrootDoor>, http: Option<&HttpService>) -> Arc<[
 
 fn configuration(
     effective: &Effective,
-    door: &xroot::Config,
+    (door, certificates): (&xroot::Config, Option<Arc<dyn ServerProtocol>>),
     memory: Arc<base::MemoryBudget>,
     is_ending: &Arc<AtomicBool>,
     metrics: Option<MetricsPage>,
@@ -118,7 +121,7 @@ fn configuration(
     let unready = move || is_ending.load(Ordering::Relaxed).then(|| "The server is ending.".to_owned());
     let status = values.pages.status.then(|| StatusPages { unready: Arc::new(unready) });
     Config {
-        login: Arc::new(HttpLogins(Arc::new(HttpLoginRules::of(effective, door)))),
+        login: Arc::new(HttpLogins(Arc::new(HttpLoginRules::of(effective, door, certificates)))),
         tls: door.tls.clone(),
         descriptors: door.settings.descriptors.clone(),
         memory,
@@ -205,16 +208,18 @@ impl HttpLogin for HttpLogins {
     fn log_in(
         &self,
         peer: HttpPeer,
-        token: Option<Secret>,
+        credentials: HttpCredentials,
     ) -> Pin<Box<dyn Future<Output = Result<HttpIdentity, HttpRefusal>> + Send>> {
         let rules = self.0.clone();
-        Box::pin(async move { rules.log_in(peer, token).await })
+        Box::pin(async move { rules.log_in(peer, credentials).await })
     }
 }
 
 /// What the server asks of its clients.
 struct HttpLoginRules {
     policy: Option<Arc<LoginPolicy>>,
+    /// Identifies clients by the certificates of their handshakes.
+    certificates: Option<Arc<dyn ServerProtocol>>,
     host_rules: Option<HostRules>,
     selects_by_address: bool,
     /// Requests without TLS are refused: operations must be encrypted or signed.
@@ -225,22 +230,34 @@ struct HttpLoginRules {
 }
 
 impl HttpLoginRules {
-    fn of(effective: &Effective, door: &xroot::Config) -> Self {
+    fn of(
+        effective: &Effective,
+        door: &xroot::Config,
+        certificates: Option<Arc<dyn ServerProtocol>>,
+    ) -> Self {
         let settings = &door.settings;
         let encrypted = settings.tls.map(|requirements| requirements.all).unwrap_or_default();
         let TlsOperations { login, session, data, .. } = encrypted;
+        // Sessions of the xroot protocol may have no logins.
+        let own_pool = || certificates.as_ref().map(|_| crate::login::pool());
+        let pool = door.login_pool.clone().or_else(own_pool);
         Self {
             policy: settings.login.clone(),
+            certificates,
             host_rules: settings.host_rules.clone(),
             selects_by_address: settings.selects_by_address,
             needs_tls: login || session || data || effective.security.signing.is_in_force(),
             names: door.peer_names.clone(),
             pending: settings.pending_logins.clone(),
-            pool: door.login_pool.clone(),
+            pool,
         }
     }
 
-    async fn log_in(&self, peer: HttpPeer, token: Option<Secret>) -> Result<HttpIdentity, HttpRefusal> {
+    async fn log_in(
+        &self,
+        peer: HttpPeer,
+        credentials: HttpCredentials,
+    ) -> Result<HttpIdentity, HttpRefusal> {
         if self.needs_tls && !peer.is_tls {
             return Err(HttpRefusal::Forbidden("This server requires encryption; use https.".to_owned()));
         }
@@ -255,21 +272,20 @@ impl HttpLoginRules {
         }
         let known = host_name.known().filter(|_| !self.selects_by_address).map(|name| name.to_string());
         let host = known.unwrap_or_else(|| address_text(address));
-        let entity = match &self.policy {
-            None => self.host_rules.as_ref().map(|_| Entity::of_host(&host)),
-            Some(policy) => match policy.bearer_login(&host, peer.is_tls) {
-                BearerLogin::NotNeeded => Some(Entity::of_host(&host)),
-                BearerLogin::Token(protocol) => Some(self.verify(&*protocol, peer, &host, token).await?),
-                BearerLogin::NeedsTls => {
-                    let text = "Tokens are accepted over https only.";
-                    return Err(HttpRefusal::Forbidden(text.to_owned()));
-                }
-                BearerLogin::Impossible => {
-                    let text = "Clients must authenticate, which this server does not support over HTTP: \
-                                its sec.protocol lines do not include ztn.";
-                    return Err(HttpRefusal::Forbidden(text.to_owned()));
-                }
-            },
+        let HttpCredentials { token, certificates } = credentials;
+        let accepts = self.policy.as_ref().is_none_or(|policy| policy.accepts_certificates(&host));
+        let by_certificate = certificates.filter(|_| accepts);
+        let by_certificate = self.certificates.as_ref().zip(by_certificate);
+        let entity = match (&self.policy, by_certificate) {
+            // A token counts first where it logs clients in.
+            (Some(policy), Some(_))
+                if token.is_some() && policy.bearer_login(&host, peer.is_tls).is_token() =>
+            {
+                self.by_token(policy, peer, &host, token).await?
+            }
+            (_, Some((protocol, chain))) => Some(self.by_certificate(&**protocol, peer, &host, chain).await?),
+            (None, None) => self.host_rules.as_ref().map(|_| Entity::of_host(&host)),
+            (Some(policy), None) => self.by_token(policy, peer, &host, token).await?,
         };
         let entity = entity.map(|entity| entity.at(host_name, &address_text(address)));
         Ok(HttpIdentity { entity, host })
@@ -284,6 +300,58 @@ impl HttpLoginRules {
             Some(_) => HostName::NotAsked,
             None => HostName::Unknown,
         }
+    }
+
+    /// Returns the identity of a client that shows a token or nothing.
+    async fn by_token(
+        &self,
+        policy: &LoginPolicy,
+        peer: HttpPeer,
+        host: &str,
+        token: Option<Secret>,
+    ) -> Result<Option<Entity>, HttpRefusal> {
+        Ok(match policy.bearer_login(host, peer.is_tls) {
+            BearerLogin::NotNeeded => Some(Entity::of_host(host)),
+            BearerLogin::Token(protocol) => Some(self.verify(&*protocol, peer, host, token).await?),
+            BearerLogin::NeedsTls => {
+                return Err(HttpRefusal::Forbidden("Tokens are accepted over https only.".to_owned()));
+            }
+            BearerLogin::Impossible => return Err(HttpRefusal::Forbidden(self.impossible(policy, host))),
+        })
+    }
+
+    /// Returns the reason why a client without a certificate cannot log in.
+    fn impossible(&self, policy: &LoginPolicy, host: &str) -> String {
+        let text = match self.certificates.is_some() && policy.accepts_certificates(host) {
+            true => "Clients must authenticate: use https with a certificate.",
+            false => {
+                "Clients must authenticate, which this server does not support over HTTP: its sec.protocol lines do \
+                 not include ztn."
+            }
+        };
+        text.to_owned()
+    }
+
+    /// Returns the identity of the owner of a certificate.
+    async fn by_certificate(
+        &self,
+        protocol: &dyn ServerProtocol,
+        peer: HttpPeer,
+        host: &str,
+        chain: Arc<[Vec<u8>]>,
+    ) -> Result<Entity, HttpRefusal> {
+        let login = protocol.begin_with_chain(&login_peer(peer, host), chain);
+        let forbidden = |text: String| HttpRefusal::Forbidden(text);
+        let login = login.ok_or_else(|| forbidden("Certificates do not count at this server.".to_owned()))?;
+        self.exchange(login, peer, Secret::from(&[][..])).await?.map_err(|refused| {
+            let address = peer.address.ip().to_canonical();
+            let reason = base::shown(refused.reason().as_bytes());
+            tracing::info!(
+                "{}: {address}: the certificate of the client is refused: {reason}",
+                protocol.id()
+            );
+            forbidden(refused.text_for_peer())
+        })
     }
 
     /// Returns the identity of the bearer of a token.
@@ -301,18 +369,27 @@ impl HttpLoginRules {
         if credentials.expose().len() < protocol.credential_bytes_min() {
             return Err(unauthorized("The token is too short."));
         }
+        let login = protocol.begin(&login_peer(peer, host));
+        self.exchange(login, peer, credentials).await?.map_err(|refused| {
+            let address = peer.address.ip().to_canonical();
+            tracing::debug!("{ZTN} over HTTP: {address}: {}", base::shown(refused.reason().as_bytes()));
+            HttpRefusal::Unauthorized(refused.text_for_peer())
+        })
+    }
+
+    /// Executes a login whose only message are these credentials.
+    async fn exchange(
+        &self,
+        login: Box<dyn ServerLogin>,
+        peer: HttpPeer,
+        credentials: Secret,
+    ) -> Result<Result<Entity, RefusedLogin>, HttpRefusal> {
         let busy = || HttpRefusal::Unavailable("Too many logins wait; try again later.".to_owned());
         let pool = self.pool.as_ref().ok_or_else(busy)?;
         let address = peer.address.ip().to_canonical();
         // A step goes on without a client that has left, and counts for its host until it ends.
         let slot = Arc::new(self.pending.enter(Some(address)).map_err(|_| busy())?);
-        let login = LoginPeer {
-            address: peer.address,
-            host: host.to_owned(),
-            login_id: LOGIN_ID.to_owned(),
-            is_tls: peer.is_tls,
-        };
-        let exchange = Arc::new(Mutex::new(protocol.begin(&login)));
+        let exchange = Arc::new(Mutex::new(login));
         loop {
             let (done, ended) = oneshot::channel();
             let (stepped, credentials, counted) = (exchange.clone(), credentials.clone(), slot.clone());
@@ -326,14 +403,8 @@ impl HttpLoginRules {
                 return Err(busy());
             }
             match ended.await {
-                Ok(ServerStep::Done(entity)) => return Ok(entity),
-                Ok(ServerStep::Refused(refused)) => {
-                    tracing::debug!(
-                        "{ZTN} over HTTP: {address}: {}",
-                        base::shown(refused.reason().as_bytes())
-                    );
-                    return Err(HttpRefusal::Unauthorized(refused.text_for_peer()));
-                }
+                Ok(ServerStep::Done(entity)) => return Ok(Ok(entity)),
+                Ok(ServerStep::Refused(refused)) => return Ok(Err(refused)),
                 Ok(ServerStep::Later) => {
                     let (wake, woken) = oneshot::channel();
                     let waker = Box::new(move || _ = wake.send(()));
@@ -343,6 +414,16 @@ impl HttpLoginRules {
                 Ok(ServerStep::Continue(_)) | Err(_) => return Err(busy()),
             }
         }
+    }
+}
+
+/// Returns the client of a login.
+fn login_peer(peer: HttpPeer, host: &str) -> LoginPeer {
+    LoginPeer {
+        address: peer.address,
+        host: host.to_owned(),
+        login_id: LOGIN_ID.to_owned(),
+        is_tls: peer.is_tls,
     }
 }
 

@@ -30,6 +30,7 @@
 //! | `copy_programs` | the programs that copy files from mass storage and to it |
 //! | `residency` | staging of files that are not on disk: the queue and its programs |
 //! | `login` | authentication of clients, refresh of keytabs |
+//! | `http_certificates` | certificates of clients of HTTPS |
 //! | `http_service` | HTTP: its configuration, logins of its clients |
 //! | `port_acceptor` | accepts connections until the port is closed |
 //! | `named_protocol` | identities that a file of rules and a program complete |
@@ -68,6 +69,7 @@ mod frm_admin;
 mod frm_daemon;
 mod grid_login;
 mod host_lookups;
+mod http_certificates;
 mod http_service;
 mod issuer_keys;
 mod kerberos_login;

@@ -45,7 +45,7 @@ const READY_TIME_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct ConfiguredLogin {
     pub(crate) policy: Arc<LoginPolicy>,
     /// The authorities of gsi.
-    authorities: Option<Arc<GridTrust>>,
+    pub(crate) authorities: Option<Arc<GridTrust>>,
 }
 
 /// Returns the authentication that the configuration requires; `None` if it requires none. `access` is
@@ -287,7 +287,7 @@ pub(crate) fn peer_names(doorkeeper: &Arc<Doorkeeper>) -> PeerNames {
 }
 
 /// Returns the threads for expensive steps of authentications.
-fn pool() -> LoginPool {
+pub(crate) fn pool() -> LoginPool {
     let pool = Pool::new("logins", LOGIN_THREADS_MAX);
     LoginPool(Arc::new(move |owner, step| pool.run(owner, step).is_ok()))
 }

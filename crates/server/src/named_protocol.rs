@@ -109,6 +109,19 @@ struct NamedProtocol {
 }
 
 impl NamedProtocol {
+    /// Completes the identity of a login.
+    fn named(&self, inner: Box<dyn ServerLogin>, peer: &LoginPeer) -> Box<dyn ServerLogin> {
+        Box::new(NamedLogin {
+            protocol: self.inner.id(),
+            inner,
+            host: peer.host.clone(),
+            address: peer.address.ip(),
+            map: self.map.clone(),
+            mapper: self.mapper.clone(),
+            waiting: None,
+        })
+    }
+
     fn map_to_read(&self) -> Option<&Arc<EntityMap>> {
         self.map.as_ref().filter(|_| self.reads_map)
     }
@@ -140,15 +153,11 @@ impl ServerProtocol for NamedProtocol {
     }
 
     fn begin(&self, peer: &LoginPeer) -> Box<dyn ServerLogin> {
-        Box::new(NamedLogin {
-            protocol: self.inner.id(),
-            inner: self.inner.begin(peer),
-            host: peer.host.clone(),
-            address: peer.address.ip(),
-            map: self.map.clone(),
-            mapper: self.mapper.clone(),
-            waiting: None,
-        })
+        self.named(self.inner.begin(peer), peer)
+    }
+
+    fn begin_with_chain(&self, peer: &LoginPeer, chain: Arc<[Vec<u8>]>) -> Option<Box<dyn ServerLogin>> {
+        Some(self.named(self.inner.begin_with_chain(peer, chain)?, peer))
     }
 
     fn ready_at(&self) -> SystemTime {

@@ -11,6 +11,7 @@ use crate::cluster::{self, ClusterThread};
 use crate::error::StartError;
 use crate::expiry;
 use crate::exported_files;
+use crate::http_certificates::HttpCertificates;
 use crate::http_service::{self, HttpService};
 use crate::login;
 use crate::multi_user;
@@ -160,7 +161,7 @@ impl RunningServer {
         // First, because a server that cannot authenticate must not touch anything.
         let authorization = LoadedAuthorization::load(effective)?;
         let login = login::policy(effective, authorization.as_ref().map(LoadedAuthorization::policy))?;
-        let tls = ServerTls::open(effective)?;
+        let tls = ServerTls::open(effective, HttpCertificates::open(effective, login.as_ref())?)?;
         let address = listener.local_address().map_err(system("the address of the port"))?;
         let (role, clock) = (cluster.as_ref().map(|settings| settings.role), Arc::new(SystemClock::new()));
         let renewed = |loaded| ServerAuthorization::start(loaded, effective, &supervisor);
@@ -536,7 +537,8 @@ fn guarded_files(
     let names_users = multi_user::is_enabled(effective);
     let files = AuthorizedFiles::before(files, policy, (decides, names_users), exports);
     let has_proxies =
-        effective.security.protocols.iter().any(|one| matches!(one.value, AuthProtocol::Gsi(_)));
+        effective.security.protocols.iter().any(|one| matches!(one.value, AuthProtocol::Gsi(_)))
+            || effective.asks_for_certificates();
     let files = ReadingClients::before(files, has_proxies);
     let rules = effective.protocol.redirects.iter().map(|rule| rule.value.clone()).collect();
     let copies = effective.logical.third_party.value.as_ref();

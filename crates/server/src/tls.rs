@@ -6,7 +6,9 @@
 
 use crate::error::StartError;
 use crate::expiry::{DAY, ExpiryWarnings};
+use crate::http_certificates::HttpCertificates;
 use crate::login::keep_out_of_core_dumps;
+use auth::ServerProtocol;
 use auth::tls::{CertificateFiles, SelfSigned, ServerCertificate, TlsError, TlsServerOptions, TrustAnchors};
 use base::Supervisor;
 use config::{Effective, TlsAuthorities, TlsCertificate};
@@ -15,7 +17,7 @@ use std::num::NonZero;
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use storage::Pool;
 
 /// Maximum number of threads for handshakes.
@@ -32,7 +34,7 @@ const LOOK: Duration = Duration::from_secs(60);
 #[must_use]
 pub fn trusted_servers(effective: &Effective) -> Option<TrustAnchors> {
     let authorities = effective.network.tls_authorities.value.clone();
-    let TlsAuthorities { directory, file } = authorities.filter(|found| !found.verifies_nothing())?;
+    let TlsAuthorities { directory, file, .. } = authorities.filter(|found| !found.verifies_nothing())?;
     Some(TrustAnchors { directory, file })
 }
 
@@ -65,6 +67,8 @@ fn sources(effective: &Effective) -> Option<(CertificateFiles, TlsServerOptions)
 /// The certificate of a server, and the encryption of its connections.
 pub(crate) struct ServerTls {
     server: Arc<TlsServer>,
+    /// Encryption for clients that are asked for certificates, and how their certificates are verified.
+    clients: Option<(Arc<TlsServer>, Arc<HttpCertificates>)>,
     files: CertificateFiles,
     options: TlsServerOptions,
     /// The certificate is self-signed and renewed here.
@@ -107,7 +111,10 @@ impl ServerTls {
     ///
     /// # Errors
     /// [`StartError::Tls`].
-    pub(crate) fn open(effective: &Effective) -> Result<Option<Arc<Self>>, StartError> {
+    pub(crate) fn open(
+        effective: &Effective,
+        clients: Option<HttpCertificates>,
+    ) -> Result<Option<Arc<Self>>, StartError> {
         let network = &effective.network;
         let Some(TlsCertificate { handshake_time, is_renewed, .. }) = &*network.tls else {
             return Ok(None);
@@ -125,9 +132,17 @@ impl ServerTls {
         let pool = Pool::new("tls", (processors / 2).clamp(1, HANDSHAKE_THREADS_MAX));
         let run = move |owner, step| pool.run(owner, step).is_ok();
         let server = Arc::new(TlsServer::new(certificate.config().clone(), run, *handshake_time));
+        let asking = |clients: HttpCertificates| {
+            let context = certificate.config_with_clients(&clients.clients);
+            let context = context.map_err(|error| StartError::Tls(error.to_string()))?;
+            // Handshakes of HTTPS run on its own threads.
+            let server = TlsServer::new(context, |_, _| false, *handshake_time);
+            Ok::<_, StartError>((Arc::new(server), Arc::new(clients)))
+        };
+        let clients = clients.map(asking).transpose()?;
         let state = Mutex::new(CertificateState::new(certificate));
         let (is_renewed, examination) = (*is_renewed, Mutex::default());
-        let tls = Self { server, files, options, is_renewed, examination, state };
+        let tls = Self { server, clients, files, options, is_renewed, examination, state };
         tracing::info!("TLS: {}", tls.state());
         tls.warn_of_expiry(SystemTime::now());
         Ok(Some(Arc::new(tls)))
@@ -139,6 +154,32 @@ impl ServerTls {
         door.settings.tls = Some(*effective.protocol.tls);
     }
 
+    /// Returns the encryption of HTTPS.
+    pub(crate) fn https(&self) -> &Arc<TlsServer> {
+        self.clients.as_ref().map_or(&self.server, |(server, _)| server)
+    }
+
+    /// Returns the protocol that identifies clients by their certificates; `None` if they are not asked for any.
+    pub(crate) fn client_protocol(&self) -> Option<&Arc<dyn ServerProtocol>> {
+        self.clients.as_ref().map(|(_, clients)| &clients.protocol)
+    }
+
+    /// Returns the interval at which [`Self::refresh_clients`] is due.
+    fn clients_refresh(&self) -> Duration {
+        let intervals = self.client_protocol().map(|protocol| protocol.periodic_refreshes());
+        intervals.into_iter().flatten().map(|refresh| refresh.interval).min().unwrap_or(Duration::MAX)
+    }
+
+    /// Reads the authorities and maps for certificates of clients again, unless they are those of `gsi`. Returns the
+    /// reason why earlier ones stay in force. Blocks.
+    fn refresh_clients(&self) -> Option<String> {
+        let (_, clients) = self.clients.as_ref().filter(|(_, clients)| clients.has_own_files())?;
+        let error = clients.protocol.refresh().err()?;
+        let text = format!("certificates of clients of HTTPS: {error}");
+        tracing::error!("{text}");
+        Some(text)
+    }
+
     fn state_now(&self) -> MutexGuard<'_, CertificateState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -146,7 +187,9 @@ impl ServerTls {
     /// Reads the files again if they have changed, after a renewal if it is due. Returns the reason why
     /// they are not usable; the earlier certificate then stays in force. Blocks.
     pub(crate) fn refresh(&self) -> Option<String> {
-        self.refresh_at(SystemTime::now(), || ())
+        let failures = [self.refresh_at(SystemTime::now(), || ()), self.refresh_clients()];
+        let failures: Vec<String> = failures.into_iter().flatten().collect();
+        (!failures.is_empty()).then(|| failures.join("; "))
     }
 
     /// Like [`Self::refresh`], at this time. `examined` is called while the files are examined.
@@ -163,6 +206,12 @@ impl ServerTls {
                     return None;
                 }
                 Ok(Some(certificate)) => {
+                    if let Some((server, clients)) = &self.clients {
+                        match certificate.config_with_clients(&clients.clients) {
+                            Ok(context) => server.replace(context),
+                            Err(error) => return Some(error.to_string()),
+                        }
+                    }
                     self.server.replace(certificate.config().clone());
                     *state = CertificateState::new(certificate);
                     drop(state);
@@ -240,8 +289,13 @@ impl ServerTls {
         let (end, ended) = mpsc::channel::<()>();
         let tls = self.clone();
         let run = move || {
+            let mut read = Instant::now();
             while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-                tls.refresh();
+                tls.refresh_at(SystemTime::now(), || ());
+                if read.elapsed() >= tls.clients_refresh() {
+                    tls.refresh_clients();
+                    read = Instant::now();
+                }
                 tls.warn_of_expiry(SystemTime::now());
             }
         };
@@ -263,7 +317,7 @@ mod tests {
             is_renewed,
         };
         effective.network.tls = config::Setting::from_command_line(Some(certificate));
-        ServerTls::open(&effective).unwrap().unwrap()
+        ServerTls::open(&effective, None).unwrap().unwrap()
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //!
 //! Both are decided once, at login, by the rules of `sec.protbind`.
 
+use auth::gsi::GSI;
 use auth::host::HOST;
 use auth::ztn::ZTN;
 use auth::{OFFERS_BYTES_MAX, ServerProtocol, encode_offer};
@@ -103,6 +104,14 @@ pub(crate) struct RequiredProtocols {
     pub(crate) offered: Vec<usize>,
     /// The protocols that are accepted.
     pub(crate) accepted: ProtocolSet,
+}
+
+impl BearerLogin {
+    /// Reports whether a token logs the client in.
+    #[must_use]
+    pub fn is_token(&self) -> bool {
+        matches!(self, Self::Token(_))
+    }
 }
 
 impl LoginPolicy {
@@ -255,6 +264,18 @@ impl LoginPolicy {
             None => BearerLogin::Impossible,
             Some((index, _)) if self.needs_tls(index) && !is_tls => BearerLogin::NeedsTls,
             Some((_, protocol)) => BearerLogin::Token(protocol.clone()),
+        }
+    }
+
+    /// Reports whether a client of a host may log in with a certificate that it shows in a handshake of TLS: it
+    /// need not authenticate, or may do so by `gsi`.
+    #[must_use]
+    pub fn accepts_certificates(&self, host: &str) -> bool {
+        match self.require(host) {
+            HostRequirement::Nothing | HostRequirement::Host => true,
+            HostRequirement::Protocols(required) => {
+                self.find(GSI.as_bytes()).is_some_and(|index| required.accepted.contains(index))
+            }
         }
     }
 

@@ -6,12 +6,14 @@
 //! | `agreement`      | the key agreement                                                  |
 //! | `blinding`       | the private operation of an RSA key                                |
 //! | `certificate`    | parts of certificates                                              |
+//! | `certificate_server` | [`CertificateServer`]: logins with certificates in handshakes of TLS |
 //! | `client`         | [`GsiClient`]: the client's side                                   |
 //! | `credential`     | the certificates and the key of a user                             |
 //! | `delegation`     | [`DelegatedProxy`]: proxies that clients sign for this server      |
 //! | `fixed_base`     | powers of one number                                               |
 //! | `host_names`     | the names of servers in certificates                               |
 //! | `identify`       | the identity of the owner of a credential, for explanations        |
+//! | `identity_rules` | the identity of the owner of a chain                               |
 //! | `messages`       | steps, options, challenges                                         |
 //! | `modular`        | modular exponentiation                                             |
 //! | `offer`          | the parameters in a server's list of protocols                     |
@@ -30,12 +32,14 @@
 pub(crate) mod agreement;
 mod blinding;
 mod certificate;
+mod certificate_server;
 mod client;
 mod credential;
 mod delegation;
 mod fixed_base;
 mod host_names;
 mod identify;
+mod identity_rules;
 mod messages;
 mod modular;
 mod offer;
@@ -55,12 +59,14 @@ mod recorded;
 pub(crate) mod vectors;
 
 pub use agreement::is_agreement_text;
+pub use certificate_server::CertificateServer;
 pub use client::{GridFiles, GsiClient, GsiClientSettings, TrustOpener, accepts_weak_groups};
 pub use credential::{GridCredential, default_proxy};
 pub use delegation::DelegatedProxy;
+pub use identity_rules::NameMaps;
 pub(crate) use modular::without_leading_zeros;
 pub use proxy::{PROXY_BITS_MIN, ProxyRequest};
-pub use server::{GsiServer, NameMaps};
+pub use server::GsiServer;
 pub use session_cipher::GsiCipher;
 pub use settings::{
     AttributeUse, DelegationUse, ForwardedChain, GsiServerSettings, LimitedProxies, NameMapping,

@@ -1,6 +1,6 @@
 //! The verification of chains and the names of users, as an exchange needs them.
 
-use crate::grid::{ChainRole, GridMap, GridTrust, VomsMembership};
+use crate::grid::{ChainRole, GridMap, GridTrust, VerifiedChain, VomsMembership};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -19,6 +19,19 @@ pub struct GridIdentity {
     pub expires: SystemTime,
     /// Memberships in virtual organizations, verified.
     pub memberships: Vec<VomsMembership>,
+}
+
+impl From<&VerifiedChain> for GridIdentity {
+    fn from(verified: &VerifiedChain) -> Self {
+        Self {
+            subject: verified.end_entity().to_owned(),
+            subject_hash: verified.end_entity_hash().to_owned(),
+            is_limited: verified.is_limited(),
+            proxy_path_left: verified.proxy_path_left(),
+            expires: verified.valid_until(),
+            memberships: verified.memberships().to_vec(),
+        }
+    }
 }
 
 /// Authorities, by which chains are verified.
@@ -103,14 +116,7 @@ impl ChainTrust for GridTrust {
 
     fn verify(&self, chain: &[Vec<u8>], role: ChainRole, now: SystemTime) -> Result<GridIdentity, String> {
         let verified = self.verify(chain, role, now).map_err(|fault| fault.to_string())?;
-        Ok(GridIdentity {
-            subject: verified.end_entity().to_owned(),
-            subject_hash: verified.end_entity_hash().to_owned(),
-            is_limited: verified.is_limited(),
-            proxy_path_left: verified.proxy_path_left(),
-            expires: verified.valid_until(),
-            memberships: verified.memberships().to_vec(),
-        })
+        Ok(GridIdentity::from(&verified))
     }
 
     fn refresh(&self) -> Result<(), String> {

@@ -94,7 +94,7 @@ impl VoNames {
 /// Returns the first common name of a subject, with `_` for blanks.
 fn common_name(subject: &str) -> Option<String> {
     let name = fields(subject).find_map(|field| field.strip_prefix(COMMON_NAME))?.replace(' ', "_");
-    super::server::is_user_name(&name).then_some(name)
+    super::identity_rules::is_user_name(&name).then_some(name)
 }
 
 /// Returns the fields of a subject. A slash within a value is escaped by a backslash.

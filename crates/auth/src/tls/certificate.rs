@@ -1,13 +1,15 @@
 //! Certificate and key of a server: read from files, checked, and made into a TLS context.
 
 use super::ciphers::restrict;
+use super::client_certificates::ClientCertificates;
 use super::{TlsError, provider, signing_key};
 use crate::trusted_file::{FileStamp, FileTrust, NO_SHARED_WRITE, TrustedOwner, read_trusted};
 use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::NoServerSessionStorage;
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -21,6 +23,10 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Maximum number of certificates in the file of a server.
 const CHAIN_MAX: usize = 10;
+
+/// Maximum number of resumable sessions of clients that are asked for certificates, because each session keeps the
+/// chain of its client.
+const SESSIONS_WITH_CLIENTS_MAX: usize = 1024;
 
 /// The demands on a file with a key.
 pub(super) const KEY_TRUST: FileTrust = FileTrust::private(TrustedOwner::Own, "read the key", FILE_BYTES_MAX);
@@ -60,6 +66,7 @@ pub struct TlsServerOptions {
 /// Certificate and key of a server.
 pub struct ServerCertificate {
     config: Arc<ServerConfig>,
+    context: TlsContext,
     not_before: SystemTime,
     not_after: SystemTime,
     issuers_not_after: Option<SystemTime>,
@@ -123,14 +130,32 @@ impl ServerCertificate {
             }
             error => TlsError::content(files.key(), format!("the key cannot be used: {error}")),
         })?;
-        let config = context(certified, provider, options)?;
+        let resolver = Arc::new(SingleCertAndKey::from(certified));
+        let context = TlsContext {
+            provider: Arc::new(provider),
+            resolver,
+            resumable_sessions: options.resumable_sessions,
+        };
+        let config = context.config(None)?;
         let stamps = (chain_stamp, key_stamp);
-        Ok(Self { config, not_before, not_after, issuers_not_after, names, is_self_signed, stamps })
+        Ok(Self { config, context, not_before, not_after, issuers_not_after, names, is_self_signed, stamps })
     }
 
     /// Returns the context for connections.
     pub fn config(&self) -> &Arc<ServerConfig> {
         &self.config
+    }
+
+    /// Returns a context for connections whose clients are asked for certificates. Clients without one pass.
+    /// It has sessions of its own, so that no session without a certificate is resumed here.
+    ///
+    /// # Errors
+    /// [`TlsError::Setting`].
+    pub fn config_with_clients(
+        &self,
+        clients: &Arc<ClientCertificates>,
+    ) -> Result<Arc<ServerConfig>, TlsError> {
+        self.context.config(Some(clients.clone()))
     }
 
     /// Returns the beginning of its validity.
@@ -191,27 +216,36 @@ pub(super) fn read_file(path: &Path, trust: &FileTrust) -> Result<(Zeroizing<Vec
     read_trusted(path, trust).map_err(|error| TlsError::of_file(path, error))
 }
 
-fn context(
-    certified: CertifiedKey,
-    provider: rustls::crypto::CryptoProvider,
-    options: &TlsServerOptions,
-) -> Result<Arc<ServerConfig>, TlsError> {
-    let builder = ServerConfig::builder_with_provider(Arc::new(provider))
-        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .map_err(|error| TlsError::Setting(format!("these ciphers cannot be used: {error}")))?;
-    // The front end identifies clients by kXR_auth, inside TLS.
-    let resolver = rustls::sign::SingleCertAndKey::from(certified);
-    let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(resolver));
-    // Most clients prefer AES of 256 bits, whose key schedule (SHA-384) is an eighth of the cost of a resumed
-    // handshake.
-    config.ignore_client_order = true;
-    // Tickets would be encrypted by a key that must be rotated; sessions are kept in memory instead.
-    config.session_storage = match options.resumable_sessions {
-        0 => Arc::new(NoServerSessionStorage {}),
-        size => rustls::server::ServerSessionMemoryCache::new(size),
-    };
-    config.send_tls13_tickets = usize::from(options.resumable_sessions > 0);
-    Ok(Arc::new(config))
+/// The parts of the contexts of one certificate.
+struct TlsContext {
+    provider: Arc<CryptoProvider>,
+    resolver: Arc<SingleCertAndKey>,
+    resumable_sessions: usize,
+}
+
+impl TlsContext {
+    /// Returns a context that asks clients for certificates if it can verify them.
+    fn config(&self, clients: Option<Arc<ClientCertificates>>) -> Result<Arc<ServerConfig>, TlsError> {
+        let builder = ServerConfig::builder_with_provider(self.provider.clone())
+            .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+            .map_err(|error| TlsError::Setting(format!("these ciphers cannot be used: {error}")))?;
+        let (builder, sessions_max) = match clients {
+            Some(clients) => (builder.with_client_cert_verifier(clients), SESSIONS_WITH_CLIENTS_MAX),
+            // The xroot protocol identifies clients by kXR_auth, inside TLS.
+            None => (builder.with_no_client_auth(), usize::MAX),
+        };
+        let mut config = builder.with_cert_resolver(self.resolver.clone());
+        // Most clients prefer AES of 256 bits, whose key schedule (SHA-384) is an eighth of the cost of a
+        // resumed handshake.
+        config.ignore_client_order = true;
+        // Tickets would be encrypted by a key that must be rotated; sessions are kept in memory instead.
+        config.session_storage = match self.resumable_sessions.min(sessions_max) {
+            0 => Arc::new(NoServerSessionStorage {}),
+            size => rustls::server::ServerSessionMemoryCache::new(size),
+        };
+        config.send_tls13_tickets = usize::from(self.resumable_sessions > 0);
+        Ok(Arc::new(config))
+    }
 }
 
 /// Returns begin and end of the validity of a certificate.

@@ -7,7 +7,7 @@
 use super::provider;
 use crate::grid::{
     AuthorityLevel, ChainFault, ChainFaultReason, ChainRole, CrlLevel, GridTrust, GridTrustError,
-    GridTrustSettings, VerifiedChain,
+    GridTrustSettings, VerifiedChain, VomsDirectory,
 };
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
@@ -80,7 +80,7 @@ impl ClientCertificateSettings {
 #[derive(Debug)]
 pub struct ClientCertificates {
     settings: ClientCertificateSettings,
-    trust: GridTrust,
+    trust: Arc<GridTrust>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -90,8 +90,29 @@ impl ClientCertificates {
     /// # Errors
     /// A file or directory cannot be read, or no authority is usable.
     pub fn open(settings: ClientCertificateSettings) -> Result<Self, GridTrustError> {
+        Self::open_with(settings, None)
+    }
+
+    /// Reads the authorities, as [`Self::open`] does. Attributes of VOMS are verified with these signers.
+    ///
+    /// # Errors
+    /// As for [`Self::open`].
+    pub fn open_with(
+        settings: ClientCertificateSettings,
+        signers: Option<VomsDirectory>,
+    ) -> Result<Self, GridTrustError> {
         let trust = GridTrust::open(settings.trust())?;
-        Ok(Self { settings, trust, algorithms: provider().signature_verification_algorithms })
+        let trust = match signers {
+            Some(signers) => trust.with_attributes(signers),
+            None => trust,
+        };
+        Ok(Self::with_trust(settings, Arc::new(trust)))
+    }
+
+    /// Verifies by the authorities and revocation lists of another protocol. Those of the settings do not count.
+    #[must_use]
+    pub fn with_trust(settings: ClientCertificateSettings, trust: Arc<GridTrust>) -> Self {
+        Self { settings, trust, algorithms: provider().signature_verification_algorithms }
     }
 
     /// Reads the authorities and revocation lists again. Handshakes after it use them. Blocks.

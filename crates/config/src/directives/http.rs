@@ -7,6 +7,7 @@ use super::arguments::Arguments;
 use super::definition::{Directive, Section};
 use super::draft::Draft;
 use super::fault::DirectiveFault;
+use super::http_certificates::{self, check_certificates};
 use super::http_copies;
 use super::missing;
 use super::shared::{RESTRICTS, STOPS_UNPROTECTED, apply_not_yet};
@@ -24,8 +25,7 @@ const TAPE_PREFIX: &str = "/api/v1";
 
 pub(super) const SECTION: Section = Section {
     title: "HTTP: http., tpc., cors.",
-    about: "HTTP is served if `xrd.protocol http` asks for it, see `docs/http.md`. Clients are not asked for \
-            certificates. Directives that restrict access by HTTP and \
+    about: "HTTP is served if `xrd.protocol http` asks for it, see `docs/http.md`. Directives that restrict access by HTTP and \
             are not in force stop the start.",
     directives: &[
         Directive::not_yet(&["http.cert"], UsageFrequency::Most, "path")
@@ -38,13 +38,13 @@ pub(super) const SECTION: Section = Section {
             .example("/etc/grid-security/hostkey.pem"),
         Directive::new(&["http.cadir"], UsageFrequency::Most, "path", http_copies::authority_directory)
             .default("xrd.tlsca")
-            .help("Directory of the authorities of remote servers of third-party copies over HTTP. Clients are not \
-                   asked for certificates.")
+            .help("Directory of the authorities of clients with certificates, if there is no `sec.protocol gsi`, and of remote \
+                   servers of third-party copies over HTTP.")
             .example("/etc/grid-security/certificates"),
         Directive::new(&["http.cafile"], UsageFrequency::Most, "path", http_copies::authority_file)
             .default("xrd.tlsca")
-            .help("File of the authorities of remote servers of third-party copies over HTTP. Clients are not asked \
-                   for certificates.")
+            .help("File of the authorities of clients with certificates, if there is no `sec.protocol gsi`, and of remote \
+                   servers of third-party copies over HTTP.")
             .example("/etc/pki/tls/cert.pem"),
         Directive::not_yet(&["http.cipherfilter"], UsageFrequency::Most, "list")
             .default("library default")
@@ -58,21 +58,23 @@ pub(super) const SECTION: Section = Section {
             &["http.gridmap"],
             UsageFrequency::Common,
             "[required] [compatNameGeneration] file",
-            guard_if_required,
+            http_certificates::grid_map,
         )
-        .standing(Standing::NotYet)
         .default("none")
-        .help("Mapping of certificates to user names.")
+        .help("Names of users by the subjects of their certificates. With `required`, clients whose subject is not in \
+               it are refused, otherwise their name is a hash of the subject. `compatNameGeneration` is ignored. With \
+               `sec.protocol gsi`, its map counts instead.")
         .example("/etc/grid-security/grid-mapfile"),
         Directive::new(
             &["http.secxtractor"],
             UsageFrequency::Common,
             "[required] library [parameters]",
-            guard_if_required,
+            http_certificates::extractor,
         )
-        .standing(Standing::NotYet)
             .default("none")
-            .help("Plug-in for VOMS attributes.")
+            .help("With `libXrdVoms.so`, the attributes of VOMS in proxies count; its parameters and other libraries \
+                   are not in force yet. With `required`, clients with a certificate and without attributes that \
+                   count are refused. With `sec.protocol gsi`, its `-vomsat:` counts instead.")
             .example("libXrdVoms.so"),
         Directive::new(
             &["http.exthandler"],
@@ -142,9 +144,14 @@ pub(super) const SECTION: Section = Section {
             .help("Maximum time for which a request waits while a file is staged or located. Then the client gets 503 \
                    with the time after which to repeat it.")
             .example("30"),
-        Directive::not_yet(&["http.tlsclientauth"], UsageFrequency::Common, "{on|off}")
+        Directive::new(
+            &["http.tlsclientauth"],
+            UsageFrequency::Common,
+            "{on|off}",
+            http_certificates::client_certificates,
+        )
             .default("on")
-            .help("Requests certificates from clients.")
+            .help("Asks clients of HTTPS for certificates. Clients without one pass.")
             .example("off"),
         Directive::new(&["http.cors"], UsageFrequency::Rare, "[++] library [parameters]", cors)
             .default("none")
@@ -404,20 +411,12 @@ fn metrics_readers(arguments: &mut Arguments<'_>) -> Result<MetricsReaders, Dire
     Ok(if ranges.is_empty() { MetricsReaders::Local } else { MetricsReaders::Networks(ranges) })
 }
 
-/// Notes a directive that is not in force and restricts access with `required`.
-fn guard_if_required(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
-    if arguments.rest().iter().any(|token| token.text == "required") {
-        note_guard(arguments, format!("{} required", arguments.name.text), draft);
-    }
-    apply_not_yet(arguments, draft)
-}
-
 fn secret_key(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     note_guard(arguments, arguments.name.text.clone(), draft);
     apply_not_yet(arguments, draft)
 }
 
-fn note_guard(arguments: &Arguments<'_>, what: String, draft: &mut Draft<'_>) {
+pub(super) fn note_guard(arguments: &Arguments<'_>, what: String, draft: &mut Draft<'_>) {
     draft.effective.http.missing_guards.push(Setting::new(what, arguments.origin()));
 }
 
@@ -439,6 +438,7 @@ pub(crate) fn check_http(effective: &Effective, report: &mut ConfigReport) {
         report.add(ProblemKind::Doubtful, http.copies.origin.clone(), what.to_owned(), allowed);
     }
     check_issued_macaroons(effective, report);
+    check_certificates(effective, report);
     for guard in &http.missing_guards {
         let what = format!("{} {RESTRICTS} yet", guard.value);
         let allowed = format!("{STOPS_UNPROTECTED}; remove it, or remove xrd.protocol http");

@@ -19,6 +19,7 @@ mod grid_login;
 mod grid_plugins;
 mod gsi_fault;
 mod http;
+mod http_certificates;
 mod http_copies;
 mod kerberos_login;
 mod libraries;

@@ -4,7 +4,9 @@ use super::arguments::Arguments;
 use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::shared::{option_without_effect, part_without_effect};
-use crate::effective::{Effective, HANDSHAKE_TIME, TlsAuthorities, TlsCertificate, TlsOperations};
+use crate::effective::{
+    Effective, HANDSHAKE_TIME, TlsAuthorities, TlsCertificate, TlsOperations, TlsRevocation,
+};
 use crate::language::DirectiveToken;
 use crate::report::{ConfigReport, ProblemKind};
 use crate::setting::Origin;
@@ -19,9 +21,11 @@ const REFRESH_SECONDS_MIN: u64 = 60;
 /// Maximum number of certificates between that of a client and an authority.
 const DEPTH_MAX: u32 = 255;
 
-/// The reason why options for the certificates of clients change nothing.
-const NO_CLIENT_CERTIFICATES: &str =
-    "clients are not asked for certificates; they authenticate by sec.protocol";
+/// The reason why an external check of revocation lists changes nothing.
+const NO_PLUGIN: &str = "there is no external check; revocation lists count where they exist";
+
+/// The reason why the log of refused certificates cannot be chosen.
+const LOGGED_ALWAYS: &str = "refused certificates are always logged";
 
 /// Applies `xrd.tls`.
 pub(super) fn certificate(
@@ -54,6 +58,7 @@ pub(super) fn authorities(
     draft: &mut Draft<'_>,
 ) -> Result<(), DirectiveFault> {
     let mut value = TlsAuthorities::default();
+    let mut allows_missing = false;
     let mut token = arguments.need("tlsca parameter")?;
     if token.text == "noverify" {
         draft.finish(arguments);
@@ -66,35 +71,40 @@ pub(super) fn authorities(
             "certfile" => value.file = Some(arguments.path("certfile")?.into()),
             "crlcheck" => {
                 let kind = arguments.need("crlcheck value")?;
-                if !matches!(kind.text.as_str(), "all" | "external" | "last") {
-                    return Err(arguments.invalid(kind, "crlcheck value"));
-                }
-                part_without_effect(arguments, token, NO_CLIENT_CERTIFICATES, draft);
+                value.revocation = match kind.text.as_str() {
+                    "all" => TlsRevocation::All,
+                    "last" => TlsRevocation::Last,
+                    "external" => {
+                        part_without_effect(arguments, token, NO_PLUGIN, draft);
+                        TlsRevocation::Present
+                    }
+                    _ => return Err(arguments.invalid(kind, "crlcheck value")),
+                };
             }
             "log" => {
                 let kind = arguments.need("log value")?;
                 if !matches!(kind.text.as_str(), "failure" | "off") {
                     return Err(arguments.invalid(kind, "log value"));
                 }
-                part_without_effect(arguments, token, NO_CLIENT_CERTIFICATES, draft);
+                part_without_effect(arguments, token, LOGGED_ALWAYS, draft);
             }
-            "refresh" => {
-                arguments.time("refresh", from(REFRESH_SECONDS_MIN))?;
-                part_without_effect(arguments, token, NO_CLIENT_CERTIFICATES, draft);
-            }
+            "refresh" => value.refresh = arguments.time("refresh", from(REFRESH_SECONDS_MIN))?,
             "verdepth" => {
-                arguments.count("verdepth", 1, DEPTH_MAX)?;
-                part_without_effect(arguments, token, NO_CLIENT_CERTIFICATES, draft);
+                let depth = arguments.count("verdepth", 1, DEPTH_MAX)?;
+                value.depth_max = usize::try_from(depth).unwrap_or(usize::MAX);
             }
-            "proxies" | "noproxies" | "allow-missing-crl" => {
-                part_without_effect(arguments, token, NO_CLIENT_CERTIFICATES, draft);
-            }
+            "proxies" => value.accepts_proxies = true,
+            "noproxies" => value.accepts_proxies = false,
+            "allow-missing-crl" => allows_missing = true,
             _ => return Err(arguments.invalid(token, "tlsca parameter")),
         }
         match arguments.next() {
             Some(next) => token = next,
             None => break,
         }
+    }
+    if allows_missing {
+        value.revocation = TlsRevocation::Present;
     }
     if value.verifies_nothing() {
         let allowed = format!("allowed: {}", arguments.grammar);

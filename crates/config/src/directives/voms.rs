@@ -16,6 +16,11 @@ const EXTRACTORS: [&str; 3] = ["default", "libXrdVoms.so", "libXrdSecgsiVOMS.so"
 const ALLOWED_PARAMETERS: &str = "certfmt={raw|pem|x509}, grpopt={useall|usefirst|uselast|0|1|2|10|11|12}, \
                                   grps=group[,…], vos=name[,…], grpfmt=text, rolefmt=text, vofmt=text, dbg, dbg2";
 
+/// Reports whether a library extracts attributes of VOMS.
+pub(super) fn is_extractor(library: &str) -> bool {
+    EXTRACTORS.contains(&library.rsplit('/').next().unwrap_or(library))
+}
+
 /// The options that were read so far.
 #[derive(Default)]
 pub(super) struct VomsDraft {
@@ -45,7 +50,7 @@ impl VomsDraft {
                 self.options.is_required = is_required;
             }
             // Another library could refuse clients that this server would accept.
-            "-vomsfun" if !EXTRACTORS.contains(&value.rsplit('/').next().unwrap_or(value)) => {
+            "-vomsfun" if !is_extractor(value) => {
                 let fault = unprotected(token, &format!("'{}'", token.text));
                 return Err(fault.instead("-vomsfun:default reads the attributes of VOMS"));
             }

@@ -100,6 +100,15 @@ pub struct HttpCopyTimes {
     pub first: Duration,
 }
 
+/// `http.gridmap`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HttpGridMap {
+    /// The file.
+    pub path: PathBuf,
+    /// Clients whose subject is not in it are refused.
+    pub is_required: bool,
+}
+
 /// The values of HTTP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HttpConfig {
@@ -139,6 +148,12 @@ pub struct HttpConfig {
     pub authority_directory: Setting<Option<PathBuf>>,
     /// `http.cafile`: authorities of remote servers.
     pub authority_file: Setting<Option<PathBuf>>,
+    /// `http.tlsclientauth`: clients are asked for certificates.
+    pub asks_for_certificates: Setting<bool>,
+    /// `http.gridmap`.
+    pub grid_map: Setting<Option<HttpGridMap>>,
+    /// `http.secxtractor`: attributes of VOMS count. `Some(true)` refuses clients without any.
+    pub voms: Setting<Option<bool>>,
     /// Directives that restrict access by HTTP and are not in force.
     pub missing_guards: Vec<Setting<String>>,
 }
@@ -165,6 +180,9 @@ impl Default for HttpConfig {
             copy_times: Setting::new(COPY_TIMES, Origin::Default),
             authority_directory: Setting::new(None, Origin::Default),
             authority_file: Setting::new(None, Origin::Default),
+            asks_for_certificates: Setting::new(true, Origin::Default),
+            grid_map: Setting::new(None, Origin::Default),
+            voms: Setting::new(None, Origin::Default),
             missing_guards: Vec::new(),
         }
     }

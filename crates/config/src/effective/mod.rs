@@ -53,8 +53,8 @@ pub use grid::{
     RevocationCheck, VomsGroups, VomsOptions,
 };
 pub use http::{
-    HeaderRule, HttpConfig, HttpCopyNetworks, HttpCopyTimes, HttpPort, MetricsReaders, ServerPages,
-    StaticHeaderRule,
+    HeaderRule, HttpConfig, HttpCopyNetworks, HttpCopyTimes, HttpGridMap, HttpPort, MetricsReaders,
+    ServerPages, StaticHeaderRule,
 };
 pub(crate) use logical::XATTR_PREFIX_BYTES;
 pub use logical::{
@@ -104,7 +104,9 @@ pub use third_party::{
     COPY_JOBS_MAX, COPY_STREAMS_MAX, CopyAllow, CopyAttribute, CopyCredentials, CopyProgram, CopyRedirect,
     CopyRequire, CopyScan, CopySource, CopySources, ThirdPartyCopy,
 };
-pub use tls::{HANDSHAKE_TIME, TlsAuthorities, TlsCertificate, TlsOperations, TlsRequirements};
+pub use tls::{
+    HANDSHAKE_TIME, TlsAuthorities, TlsCertificate, TlsOperations, TlsRequirements, TlsRevocation,
+};
 
 use crate::setting::{Origin, Position, Setting};
 
@@ -193,6 +195,26 @@ impl Effective {
     #[must_use]
     pub fn serves_http_copies(&self) -> bool {
         *self.http.copies && (self.http.copies_without_tls || self.network.tls.is_some())
+    }
+
+    /// Reports whether `sec.protocol gsi` is in force.
+    #[must_use]
+    pub fn has_grid_logins(&self) -> bool {
+        let is_gsi = |protocol: &Setting<AuthProtocol>| matches!(protocol.value, AuthProtocol::Gsi(_));
+        *self.security.enabled && self.security.protocols.iter().any(is_gsi)
+    }
+
+    /// Reports whether clients of HTTPS are asked for certificates, which needs authorities to verify them by.
+    #[must_use]
+    pub fn asks_for_certificates(&self) -> bool {
+        let (http, network) = (&self.http, &self.network);
+        let own = http.authority_directory.is_some() || http.authority_file.is_some();
+        let has_authorities =
+            own || network.tls_authorities.as_ref().is_some_and(|found| !found.verifies_nothing());
+        self.serves_http()
+            && network.tls.is_some()
+            && *http.asks_for_certificates
+            && (has_authorities || self.has_grid_logins())
     }
 
     /// Reports whether clients can get macaroons over HTTP. Their handler needs a certificate, unless it has

@@ -19,13 +19,52 @@ pub struct TlsCertificate {
     pub is_renewed: bool,
 }
 
+/// Interval at which authorities are read again, unless it is configured.
+const AUTHORITIES_REFRESH: Duration = Duration::from_secs(8 * 3600);
+
+/// Number of authorities between a client and a root, unless it is configured.
+const DEPTH_MAX: usize = 9;
+
+/// `crlcheck` of `xrd.tlsca`: the revocation lists that certificates of clients need.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum TlsRevocation {
+    /// Lists count where they exist.
+    #[default]
+    Present,
+    /// The authority of the client must have a current list.
+    Last,
+    /// Each authority must have a current list.
+    All,
+}
+
 /// `xrd.tlsca`.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlsAuthorities {
     /// Directory of authorities and revocation lists, named by the hashes of their subjects.
     pub directory: Option<PathBuf>,
     /// File with authorities.
     pub file: Option<PathBuf>,
+    /// `crlcheck` and `allow-missing-crl`.
+    pub revocation: TlsRevocation,
+    /// `proxies`: certificates of clients may be proxies.
+    pub accepts_proxies: bool,
+    /// `verdepth`: maximum number of authorities between a client and a root.
+    pub depth_max: usize,
+    /// `refresh`: interval at which authorities and revocation lists are read again.
+    pub refresh: Duration,
+}
+
+impl Default for TlsAuthorities {
+    fn default() -> Self {
+        Self {
+            directory: None,
+            file: None,
+            revocation: TlsRevocation::default(),
+            accepts_proxies: true,
+            depth_max: DEPTH_MAX,
+            refresh: AUTHORITIES_REFRESH,
+        }
+    }
 }
 
 impl TlsAuthorities {

@@ -1,7 +1,7 @@
 //! The values of HTTP as text.
 
 use super::lines::{EffectiveLines, Reload, time};
-use crate::effective::{Effective, HttpCopyNetworks, HttpPort, MetricsReaders, ServerPages};
+use crate::effective::{Effective, HttpConfig, HttpCopyNetworks, HttpPort, MetricsReaders, ServerPages};
 use std::path::PathBuf;
 
 /// Shows the values. A port on which HTTP is not served is none.
@@ -39,6 +39,7 @@ pub(super) fn show(effective: &Effective, lines: &mut EffectiveLines) {
     for origin in &values.cors_origins {
         lines.restart("cors.origin", origin, Clone::clone);
     }
+    show_certificates(values, lines);
     lines.restart("http.maxdelay", &values.delay_max, time);
     if *values.copies {
         let option = if values.copies_without_tls { "+notls " } else { "" };
@@ -84,4 +85,19 @@ fn pages(pages: &ServerPages) -> String {
         words.push(format!("taperest {prefix}"));
     }
     if words.is_empty() { "off".to_owned() } else { words.join(" ") }
+}
+
+/// Shows the values about certificates of clients.
+fn show_certificates(values: &HttpConfig, lines: &mut EffectiveLines) {
+    if !values.asks_for_certificates.origin.is_default() {
+        let on = |on: &bool| if *on { "on" } else { "off" }.to_owned();
+        lines.restart("http.tlsclientauth", &values.asks_for_certificates, on);
+    }
+    let required = |is_required: bool| if is_required { "required " } else { "" };
+    lines.add(Reload::Restart, "http.gridmap", &values.grid_map, |map| {
+        map.as_ref().map(|map| format!("{}{}", required(map.is_required), map.path.display()))
+    });
+    lines.add(Reload::Restart, "http.secxtractor", &values.voms, |voms| {
+        voms.map(|is_required| format!("{}libXrdVoms.so", required(is_required)))
+    });
 }
