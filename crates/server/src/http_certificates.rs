@@ -35,7 +35,9 @@ impl HttpCertificates {
             return Ok(None);
         }
         let authorities = effective.network.tls_authorities.value.clone().unwrap_or_default();
-        let (settings, refresh) = (settings(effective, &authorities), authorities.refresh);
+        let settings = settings(effective, &authorities);
+        // Users who are removed from the map must not wait for hours.
+        let refresh = authorities.refresh.min(GsiServerSettings::REFRESH);
         if let Some((trust, protocol)) = login.and_then(grid) {
             let clients = Arc::new(ClientCertificates::with_trust(settings, trust));
             return Ok(Some(Self { clients, protocol }));

@@ -19,7 +19,7 @@ pub struct TlsCertificate {
     pub is_renewed: bool,
 }
 
-/// Interval at which authorities are read again, unless it is configured.
+/// Maximum interval at which authorities are read again, unless it is configured.
 const AUTHORITIES_REFRESH: Duration = Duration::from_secs(8 * 3600);
 
 /// Number of authorities between a client and a root, unless it is configured.
@@ -50,7 +50,7 @@ pub struct TlsAuthorities {
     pub accepts_proxies: bool,
     /// `verdepth`: maximum number of authorities between a client and a root.
     pub depth_max: usize,
-    /// `refresh`: interval at which authorities and revocation lists are read again.
+    /// `refresh`: maximum interval at which authorities and revocation lists are read again.
     pub refresh: Duration,
 }
 
