@@ -15,7 +15,7 @@ use crate::connect::AddressFilter;
 use crate::connection_limits::ConnectionLimits;
 use crate::credentials::{CredentialChoice, Credentials};
 use crate::failure::Error;
-use crate::http::{HttpFile, HttpFiles, HttpPool, ObjectStore};
+use crate::http::{HttpFile, HttpFiles, HttpPool, ObjectStore, ObjectUpload};
 use crate::listing_memory::ListingMemory;
 use crate::pacing::RequestPacing;
 use crate::pool::{ConnectionPool, ConnectionRequest};
@@ -194,6 +194,14 @@ impl Client {
         HttpFile::open(self, url).await
     }
 
+    /// Looks whether an object of the object store may be created, which replaces one unless `is_new` is set.
+    ///
+    /// # Errors
+    /// [`Error`], also if the requests are not those of an object store.
+    pub async fn create_object(&self, url: &Url, is_new: bool) -> Result<ObjectUpload, Error> {
+        ObjectUpload::open(self, url, is_new).await
+    }
+
     /// Returns the files of the HTTP server of a URL.
     #[must_use]
     pub fn http_files(&self, url: &Url) -> HttpFiles {
@@ -228,6 +236,12 @@ impl Client {
     /// query of callers, and follow no redirect. Only the first store counts.
     pub fn use_object_store(&self, store: Arc<ObjectStore>) {
         self.state.http.use_object_store(store);
+    }
+
+    /// Reports whether its requests of HTTP are those of an object store.
+    #[must_use]
+    pub fn has_object_store(&self) -> bool {
+        self.state.http.object_store().is_some()
     }
 
     /// Connects again for later requests. A connection without open files ends when its callers have left.

@@ -29,6 +29,9 @@ impl HttpFiles {
     /// # Errors
     /// [`Error`], also for a directory, because DELETE removes everything in it.
     pub async fn remove_file(&self, path: &str) -> Result<(), Error> {
+        if let Some(store) = self.store() {
+            return self.remove_object(&store, path).await;
+        }
         self.check_is_file(path).await?;
         self.delete("rm", path).await
     }
@@ -109,6 +112,9 @@ impl HttpFiles {
     /// # Errors
     /// [`Error`].
     pub async fn remove_directory(&self, path: &str) -> Result<(), Error> {
+        if let Some(store) = self.store() {
+            return self.remove_object_directory(&store, path).await;
+        }
         if !self.stat(path).await?.is_dir() {
             let text = "it is not a directory".to_owned();
             return Err(self.refused("rmdir", path, ErrorCode::FS_ERROR, text));
@@ -155,6 +161,9 @@ impl HttpFiles {
     /// # Errors
     /// [`Error`].
     pub async fn make_directory(&self, path: &str, parents: bool) -> Result<(), Error> {
+        if let Some(store) = self.store() {
+            return self.make_object_directory(&store, path, parents).await;
+        }
         let path = path.trim_end_matches('/');
         if !parents {
             // Some servers create missing parents, and report success for what exists.
@@ -184,6 +193,18 @@ impl HttpFiles {
         }
         let text = "the directory above it does not exist".to_owned();
         Err(self.refused("mkdir", path, ErrorCode::NOT_FOUND, text))
+    }
+
+    /// Renames a file of an object store. An existing one of the new name is replaced.
+    ///
+    /// # Errors
+    /// [`Error`], also for a directory, and for a server that is no object store.
+    pub async fn rename(&self, from: &str, to: &str) -> Result<(), Error> {
+        if let Some(store) = self.store() {
+            return self.move_object(&store, from, to).await;
+        }
+        let text = "files of a web server cannot be renamed".to_owned();
+        Err(self.refused("mv", from, ErrorCode::UNSUPPORTED, text))
     }
 
     /// Creates a directory. Returns `false` if the one above it is missing.

@@ -75,6 +75,10 @@ impl HttpRequest {
         headers.insert(header::USER_AGENT, HeaderValue::from_static(AGENT));
         headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        if self.body.is_empty() && matches!(self.method, Method::PUT | Method::POST) {
+            // Without it, object stores refuse an empty body.
+            headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
         headers.extend(self.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
         if let Some(token) = token {
             headers.insert(header::AUTHORIZATION, header_value(token).ok_or_else(|| odd("token"))?);

@@ -1,5 +1,7 @@
 //! [`HttpFiles`]: status, listings and checksums of the paths of an HTTP server.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use digest::Algorithm;
 use hyper::header::{self, HeaderMap};
@@ -14,6 +16,7 @@ use super::exchange::{HttpBody, HttpExchange, HttpReply, HttpRequest, reason};
 use super::headers::{ContentRange, HttpVersion, content_length, digest, text};
 use super::multistatus::{DavEntry, read_multistatus, segments};
 use super::object_files::{list_objects, stat_object};
+use super::object_store::ObjectStore;
 use super::refusal::refusal;
 use crate::answers::{FileChecksum, StatInfo};
 use crate::client::Client;
@@ -260,6 +263,17 @@ impl HttpFiles {
 
     pub(super) fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Reports whether the files are objects of a store.
+    #[must_use]
+    pub fn is_object_store(&self) -> bool {
+        self.client.has_object_store()
+    }
+
+    /// Returns the object store, if the files are those of one.
+    pub(super) fn store(&self) -> Option<Arc<ObjectStore>> {
+        self.client.http_pool().object_store().cloned()
     }
 
     pub(super) fn at(&self, operation: &'static str, path: &str) -> Result<(Url, HttpAddress), Error> {

@@ -17,6 +17,8 @@
 //! | `object_store` | [`ObjectStore`]: a bucket with S3, and the keys for it |
 //! | `object_files` | status and listings of an object store |
 //! | `object_listing` | pages of these listings |
+//! | `object_upload` | [`ObjectUpload`]: a new object, sent whole or in parts |
+//! | `object_changes` | removal, renaming and directories in an object store |
 //! | `transfer` | [`HttpTransfer`]: a whole file from or to a server, for third-party copies |
 //! | `url_transfer` | [`UrlTransfer`]: such a transfer for a URL of this client, with its token |
 //!
@@ -34,9 +36,11 @@ mod file;
 mod files;
 mod headers;
 mod multistatus;
+mod object_changes;
 mod object_files;
 mod object_listing;
 mod object_store;
+mod object_upload;
 mod pool;
 mod refusal;
 mod stream;
@@ -49,6 +53,7 @@ pub use headers::ContentRange;
 pub use multistatus::check_multistatus;
 pub use object_listing::check_object_listing;
 pub use object_store::ObjectStore;
+pub use object_upload::{ObjectUpload, PartsId, StoredPart};
 pub(crate) use pool::HttpPool;
 pub use transfer::{DownloadedFile, HttpTransfer, TransferFailure, UploadSource};
 pub use url_transfer::UrlTransfer;

@@ -99,6 +99,22 @@ pub(super) async fn list_objects(
     Entries::merge([(0, listing)]).map_err(failed)
 }
 
+/// Reports whether a directory has no key but the one that shows it.
+pub(super) async fn is_empty_prefix(
+    exchange: &HttpExchange<'_>,
+    store: &ObjectStore,
+    address: &HttpAddress,
+) -> Result<bool, Error> {
+    let prefix = prefix_of(&store.key(address).map_err(|cause| exchange.refused(cause))?);
+    let (mut others, own) = (0, &prefix);
+    let count = |entry: ListedObject| {
+        others += usize::from(entry.is_prefix || entry.key.as_bytes() != own.as_slice());
+        Ok(())
+    };
+    let page = list_page(exchange, store, (&prefix, 2), None, count).await?;
+    Ok(others == 0 && page.next.is_none())
+}
+
 /// Returns the beginning of the keys in a directory.
 fn prefix_of(key: &[u8]) -> Vec<u8> {
     let end = key.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);

@@ -180,7 +180,8 @@ async fn error_code(mut body: HttpBody) -> Option<String> {
     code_in(&text)
 }
 
-fn code_in(text: &[u8]) -> Option<String> {
+/// Returns the code of an error in a description.
+pub(super) fn code_in(text: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(text);
     let (_, rest) = text.split_once("<Code>")?;
     let (code, _) = rest.split_once("</Code>")?;

@@ -173,7 +173,7 @@ impl HttpPool {
         self.store.set(store).ok();
     }
 
-    pub(super) fn object_store(&self) -> Option<&Arc<ObjectStore>> {
+    pub(crate) fn object_store(&self) -> Option<&Arc<ObjectStore>> {
         self.store.get()
     }
 
