@@ -1,11 +1,14 @@
-"""Object stores with S3: the server of moto, which verifies signatures."""
+"""Object stores with S3: the server of moto, which verifies signatures, and one that fails when it is told to."""
 
+import collections
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import urllib.parse
 import urllib.request
 from pathlib import Path
 
@@ -15,6 +18,7 @@ import botocore.config
 import peers
 from origins import Proxy
 from tools import wait_until
+from web import AnsweringServer
 
 BUCKET = "bucket"
 REGION = "eu-west-1"
@@ -94,3 +98,124 @@ class StoreProxy(Proxy):
 
     def __init__(self, store, prefix="", settings="", **how):
         super().__init__(f"s3://{BUCKET}{prefix}", store.settings() + settings, **how)
+
+
+class FaultyStore(AnsweringServer):
+    """A store in memory, without signatures, that fails when it is told to.
+
+    `faults` has functions of a step and the handler: each step of a request (`head`, `list`, `get`, `put`, `begin`, `part`, `complete`, `abort`,
+    `delete`) asks them, and the first that returns true has answered."""
+
+    def __init__(self):
+        super().__init__()
+        self.objects = {}
+        self.uploads = {}
+        self.faults = []
+        self.steps = collections.Counter()
+        self.lock = threading.Lock()
+
+    @property
+    def settings(self):
+        return f"scalla.s3endpoint http://127.0.0.1:{self.port}\n"
+
+    def fail(self, step, status, times=None):
+        """Has a step fail with a status, always or some times."""
+        left = [times]
+
+        def fault(asked, handler):
+            if asked != step or left[0] == 0:
+                return False
+            left[0] = left[0] and left[0] - 1
+            self.send(handler, status, b"<Error><Code>Fault</Code></Error>")
+            return True
+
+        self.faults.append(fault)
+
+    def send(self, handler, status, body=b"", tag=None):
+        handler.send_response(status)
+        handler.send_header("Content-Length", str(len(body)))
+        if tag:
+            handler.send_header("ETag", tag)
+        handler.end_headers()
+        if handler.command != "HEAD":
+            handler.wfile.write(body)
+
+    def answer(self, handler, _has_body):
+        path, _, query = handler.path.partition("?")
+        query = urllib.parse.parse_qs(query, keep_blank_values=True)
+        body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
+        upload = query.get("uploadId", [None])[0]
+        key = urllib.parse.unquote(path).removeprefix(f"/{BUCKET}").removeprefix("/")
+        if handler.command == "HEAD" and path == "/":
+            step = "probe"
+        elif "list-type" in query:
+            step = "list"
+        else:
+            names = {("PUT", True): "part", ("PUT", False): "put", ("POST", True): "complete", ("POST", False): "begin", ("DELETE", True): "abort"}
+            step = names.get((handler.command, upload is not None), handler.command.lower())
+        with self.lock:
+            self.steps[step] += 1
+            faults = list(self.faults)
+        if not any(fault(step, handler) for fault in faults):
+            with self.lock:
+                answer = getattr(self, f"_{step}")(key, query, body, handler)
+            self.send(handler, *answer)
+
+    def _probe(self, *_):
+        return (403,)
+
+    def _head(self, key, *_):
+        return (404,) if key not in self.objects else (200, self.objects[key], '"1"')
+
+    def _list(self, _key, query, *_):
+        found = [key for key in self.objects if key.startswith(query["prefix"][0])]
+        entries = "".join(f"<Contents><Key>{key}</Key><Size>1</Size></Contents>" for key in found[:1])
+        return 200, f"<ListBucketResult>{entries}</ListBucketResult>".encode()
+
+    def _is_refused(self, key, handler):
+        return handler.headers.get("If-None-Match") == "*" and key in self.objects
+
+    def _put(self, key, _query, body, handler):
+        if self._is_refused(key, handler):
+            return (412,)
+        self.objects[key] = body
+        return 200, b"", '"1"'
+
+    def _begin(self, key, *_):
+        upload = f"u&{len(self.uploads)}+/="
+        self.uploads[upload] = (key, {})
+        return 200, f"<R><UploadId>{upload.replace('&', '&amp;')}</UploadId></R>".encode()
+
+    def _part(self, key, query, body, _handler):
+        key_of_upload, parts = self.uploads[query["uploadId"][0]]
+        assert key == key_of_upload
+        parts[int(query["partNumber"][0])] = body
+        return 200, b"", f'"{len(body)}"'
+
+    def _complete(self, key, query, body, handler):
+        upload = query["uploadId"][0]
+        if upload not in self.uploads:
+            return (404,)
+        if self._is_refused(key, handler):
+            return (412,)
+        _, parts = self.uploads.pop(upload)
+        assert body.count(b"<Part>") == len(parts)
+        self.objects[key] = b"".join(parts[number] for number in sorted(parts))
+        return 200, b"<CompleteMultipartUploadResult/>"
+
+    def _abort(self, _key, query, *_):
+        return (204,) if self.uploads.pop(query["uploadId"][0], None) else (404,)
+
+    def _delete(self, key, *_):
+        self.objects.pop(key, None)
+        return (204,)
+
+    def _get(self, key, *_):
+        return self._head(key)
+
+
+class FaultyProxy(Proxy):
+    """Our proxy in front of such a store."""
+
+    def __init__(self, store, settings="", **how):
+        super().__init__(f"s3://{BUCKET}", store.settings + settings, **how)

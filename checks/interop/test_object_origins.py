@@ -70,14 +70,6 @@ def test_a_large_directory_is_listed_whole(store, proxy):
     assert xrdfs(proxy, "ls", "/many").ok().out.split() == [f"/many/{name}" for name in names]
 
 
-def test_nothing_can_be_changed(store, proxy, tmp_path):
-    (tmp_path / "new").write_bytes(b"new")
-    xrdcp(tmp_path / "new", proxy.url("/new")).fails(54, "can only be read")
-    for words in (["rm", "/f"], ["mkdir", "/new"], ["rmdir", "/d"], ["mv", "/f", "/g"], ["truncate", "/f", "1"]):
-        xrdfs(proxy, *words).fails(54, "can only be read")
-    assert store.s3.head_object(Bucket=BUCKET, Key="f")["ContentLength"] == SIZE
-
-
 def test_a_cache_serves_what_the_store_no_longer_sends(store, tmp_path):
     store.place("kept", CONTENT)
     # A young version is not cached.

@@ -53,6 +53,8 @@ class AnsweringServer(PythonServer):
             def do_GET(self):
                 owner.answer(self, True)
 
+            do_PUT = do_POST = do_DELETE = do_GET
+
             def log_message(self, *_):
                 pass
 

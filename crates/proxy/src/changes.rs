@@ -117,7 +117,9 @@ impl ProxyFiles {
         let Some(path) = directory.filter(|path| self.config.export(path, "Creating").is_ok()) else {
             return Ok(None);
         };
-        self.at(caller, &Target { path, cgi: cgi.clone() }, "Creating", reply).map(Some)
+        let at = self.at(caller, &Target { path, cgi: cgi.clone() }, "Creating", reply)?;
+        // An object store has no directories.
+        Ok(Some(at).filter(|at| !at.is_in_object_store()))
     }
 }
 

@@ -85,6 +85,11 @@ impl PathAtOrigin {
         self.url.path.as_str()
     }
 
+    /// Reports whether the origin is an object store.
+    pub(crate) fn is_in_object_store(&self) -> bool {
+        self.origin.is_object_store()
+    }
+
     /// Reports whether both paths are at one origin.
     pub(crate) fn is_same_origin(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.origin, &other.origin)
@@ -188,7 +193,8 @@ impl ProxyFiles {
         let of_proxy = || file_connection_user(reply.owner());
         let of_client = |persona: &Arc<Persona>| persona.user_of_files(reply.owner());
         url.user = Some(persona.as_ref().map_or_else(of_proxy, of_client));
-        let read_only = export.read_only || export.force_read_only || is_http(&url);
+        let read_only =
+            export.read_only || export.force_read_only || (is_http(&url) && !origin.is_object_store());
         Ok(PathAtOrigin { origin, url, read_only, requester, persona, cached })
     }
 
@@ -320,7 +326,8 @@ impl ProxyFiles {
         if self.config.export(&target.path, "Opening").is_err() {
             return Ok(None);
         }
-        self.at(caller, &target, "Opening", reply).map(Some)
+        // An object store has no directories.
+        Ok(Some(self.at(caller, &target, "Opening", reply)?).filter(|at| !at.is_in_object_store()))
     }
 
     fn stat_many(&self, caller: &Arc<Caller>, targets: &TargetList, reply: &ReplyTo) -> Started {

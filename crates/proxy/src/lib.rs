@@ -10,6 +10,9 @@
 //! | `remote_file` | a file at an origin: open, read, write, close |
 //! | `origin_file` | an open file, by the protocol of its origin |
 //! | `origin_names` | the names of an origin, by its protocol |
+//! | `upload` | a file that is written to an object store |
+//! | `upload_parts` | its bytes, as parts that are sent when they are full |
+//! | `upload_memory` | the memory of such parts |
 //! | `near_ranges` | ranges that are read with one request |
 //! | `cache_commands` | commands of clients about files in the disk cache |
 //! | `cache_orders` | [`CacheOrders`]: orders of administrators about the disk cache |
@@ -59,6 +62,9 @@ mod remote_file;
 mod settings;
 mod status;
 mod threads;
+mod upload;
+mod upload_memory;
+mod upload_parts;
 
 pub use cache_orders::{CacheOrders, EvictionReply};
 pub use file_system::{PrepareIds, ProxyFiles};

@@ -11,6 +11,7 @@ use crate::origin_file::is_http;
 use crate::origin_hosts::OriginHosts;
 use crate::place::{OriginPlace, PlaceHooks, ProbeFailure, RequestFailure};
 use crate::settings::ProxyConfig;
+use crate::upload_memory::UploadMemory;
 use client::http::ObjectStore;
 use client::{AddressFilter, Cause, Client, ConnectionLimits, Credentials, ListingMemory, Url};
 use std::collections::HashMap;
@@ -41,6 +42,8 @@ pub(crate) struct OriginServer {
     /// Slow requests about names.
     slow: RequestLane,
     slow_connections: Arc<NameConnections>,
+    /// The memory of what is written, if it is an object store.
+    uploads: Arc<UploadMemory>,
     /// Permits of files that persist on close.
     persisting: Arc<Semaphore>,
     /// Number of files that were opened so.
@@ -265,6 +268,7 @@ impl OriginServer {
             quick_connections: Arc::new(NameConnections::new('n')),
             slow: lane(slow_max),
             slow_connections: Arc::new(NameConnections::new('s')),
+            uploads: UploadMemory::new(),
             persisting: Arc::new(Semaphore::new(PERSISTING_MAX)),
             persisting_files: AtomicU32::new(0),
             dialer,
@@ -281,6 +285,16 @@ impl OriginServer {
             client.forget_connections();
         }
         client
+    }
+
+    /// Returns the memory of what is written to an object store.
+    pub(crate) fn upload_memory(&self) -> &Arc<UploadMemory> {
+        &self.uploads
+    }
+
+    /// Reports whether this is an object store.
+    pub(crate) fn is_object_store(&self) -> bool {
+        self.dialer.store.is_some()
     }
 
     /// Returns the connection for a file that is to persist on close; `None` if there are too many.

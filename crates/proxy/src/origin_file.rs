@@ -2,16 +2,22 @@
 //!
 //! Requests of HTTP are boxed, so that they do not enlarge those of the other protocol.
 
-use client::http::HttpFile;
+use client::http::{HttpFile, ObjectUpload};
 use client::xroot::ErrorCode;
+use client::xroot::flags::OpenOptions;
 use client::{Bytes, Cause, Client, Error, File, OpenWith, RequestPacing, Scheme, StatInfo, Url};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use tokio::sync::watch;
+
+/// The signal of moves of files that stay where they are.
+static STAYS: LazyLock<watch::Sender<bool>> = LazyLock::new(|| watch::Sender::new(false));
 
 /// An open file of an origin. Clones share it.
 pub(crate) enum OriginFile {
     Xroot(File),
     Http(HttpFile),
+    /// An object that is to be created.
+    Object(ObjectUpload),
 }
 
 /// Reports whether an origin speaks HTTP.
@@ -21,15 +27,35 @@ pub(crate) const fn is_http(url: &Url) -> bool {
 
 /// Returns the refusal of a change at an origin that can only be read.
 pub(crate) fn read_only(operation: &'static str, url: &Url) -> Error {
-    let text = "the origin is an HTTP server or an object store, whose files can only be read".to_owned();
+    let text = "the origin is a web server, whose files can only be read".to_owned();
     Error::new(operation, url, Cause::Server { code: ErrorCode::FS_READ_ONLY, text })
+}
+
+/// Returns the refusal of a request that needs the object.
+fn not_yet(operation: &'static str, object: &ObjectUpload) -> Error {
+    let text = "the object exists only when the file is closed".to_owned();
+    Error::new(operation, object.url(), Cause::Unsupported(text))
+}
+
+/// Begins an object.
+async fn create(client: &Client, url: &Url, with: &OpenWith) -> Result<ObjectUpload, Error> {
+    if !client.has_object_store() {
+        return Err(read_only("open", url));
+    }
+    let is_new = with.options.intersects(OpenOptions::NEW);
+    if !is_new && !with.options.intersects(OpenOptions::DELETE) {
+        let text =
+            "an object store cannot change a part of an object: write all of it anew, or remove it first";
+        return Err(Error::new("open", url, Cause::Unsupported(text.to_owned())));
+    }
+    client.create_object(url, is_new).await
 }
 
 impl OriginFile {
     /// Opens the file of a URL.
     pub(crate) async fn open(client: &Client, url: &Url, with: &OpenWith) -> Result<Self, Error> {
         match is_http(url) {
-            true if with.is_writable() => Err(read_only("open", url)),
+            true if with.is_writable() => Box::pin(create(client, url, with)).await.map(Self::Object),
             true => Box::pin(client.open_http(url)).await.map(Self::Http),
             false => client.open(url, with).await.map(Self::Xroot),
         }
@@ -40,6 +66,7 @@ impl OriginFile {
         match self {
             Self::Xroot(file) => Self::Xroot(file.paced(pacing)),
             Self::Http(file) => Self::Http(file.paced(pacing)),
+            Self::Object(object) => Self::Object(object.paced(pacing)),
         }
     }
 
@@ -47,6 +74,7 @@ impl OriginFile {
         match self {
             Self::Xroot(file) => file.is_writable(),
             Self::Http(_) => false,
+            Self::Object(_) => true,
         }
     }
 
@@ -55,6 +83,7 @@ impl OriginFile {
         match self {
             Self::Xroot(_) => true,
             Self::Http(file) => file.has_version(),
+            Self::Object(_) => false,
         }
     }
 
@@ -63,6 +92,7 @@ impl OriginFile {
         match self {
             Self::Xroot(file) => file.url(),
             Self::Http(file) => file.url(),
+            Self::Object(object) => object.url(),
         }
     }
 
@@ -71,6 +101,7 @@ impl OriginFile {
         match self {
             Self::Xroot(file) => file.location(),
             Self::Http(file) => file.location(),
+            Self::Object(object) => object.url().clone(),
         }
     }
 
@@ -86,6 +117,7 @@ impl OriginFile {
         match self {
             Self::Xroot(file) => file.reopens(),
             Self::Http(file) => file.moves(),
+            Self::Object(_) => STAYS.subscribe(),
         }
     }
 
@@ -93,7 +125,7 @@ impl OriginFile {
     pub(crate) fn is_moving(&self) -> bool {
         match self {
             Self::Xroot(file) => file.is_moving(),
-            Self::Http(_) => false,
+            Self::Http(_) | Self::Object(_) => false,
         }
     }
 
@@ -102,6 +134,7 @@ impl OriginFile {
         match self {
             Self::Xroot(file) => file.stat_at_open(),
             Self::Http(file) => Some(file.stat_at_open().clone()),
+            Self::Object(_) => None,
         }
     }
 
@@ -109,6 +142,7 @@ impl OriginFile {
         match self {
             Self::Xroot(file) => file.stat().await,
             Self::Http(file) => Box::pin(file.stat()).await,
+            Self::Object(object) => Err(not_yet("stat", object)),
         }
     }
 
@@ -124,6 +158,7 @@ impl OriginFile {
                 Ok(came)
             }
             Self::Http(file) => Box::pin(file.read_into(offset, into)).await,
+            Self::Object(object) => Err(not_yet("read", object)),
         }
     }
 
@@ -132,6 +167,7 @@ impl OriginFile {
         match self {
             Self::Xroot(file) => file.read_pages(offset, length).await,
             Self::Http(file) => Box::pin(file.read(offset, length)).await,
+            Self::Object(object) => Err(not_yet("read", object)),
         }
     }
 
@@ -139,7 +175,7 @@ impl OriginFile {
     pub(crate) const fn vectors(&self) -> Option<&File> {
         match self {
             Self::Xroot(file) => Some(file),
-            Self::Http(_) => None,
+            Self::Http(_) | Self::Object(_) => None,
         }
     }
 
@@ -148,6 +184,7 @@ impl OriginFile {
         match self {
             Self::Xroot(file) => Ok(file),
             Self::Http(file) => Err(read_only(operation, file.url())),
+            Self::Object(object) => Err(not_yet(operation, object)),
         }
     }
 
@@ -166,7 +203,7 @@ impl OriginFile {
     pub(crate) async fn close(&self) -> Result<(), Error> {
         match self {
             Self::Xroot(file) => file.close().await,
-            Self::Http(_) => Ok(()),
+            Self::Http(_) | Self::Object(_) => Ok(()),
         }
     }
 }

@@ -21,14 +21,6 @@ impl OriginNameSpace {
         }
     }
 
-    /// Returns the names for a change.
-    fn writable(&self, operation: &'static str) -> Result<&FileSystem, Error> {
-        match self {
-            Self::Xroot(files) => Ok(files),
-            Self::Http(_, url) => Err(read_only(operation, url)),
-        }
-    }
-
     /// Returns the names for a request that HTTP does not have.
     fn xroot(&self, operation: &'static str) -> Result<&FileSystem, Error> {
         match self {
@@ -80,22 +72,48 @@ impl OriginNameSpace {
     }
 
     pub(crate) async fn mkdir(&self, path: &str, mode: u16, parents: bool) -> Result<(), Error> {
-        self.writable("mkdir")?.mkdir(path, mode, parents).await
+        match self {
+            Self::Xroot(files) => files.mkdir(path, mode, parents).await,
+            Self::Http(files, url) => {
+                Box::pin(objects(files, url, "mkdir")?.make_directory(path, parents)).await
+            }
+        }
     }
 
     pub(crate) async fn rmdir(&self, path: &str) -> Result<(), Error> {
-        self.writable("rmdir")?.rmdir(path).await
+        match self {
+            Self::Xroot(files) => files.rmdir(path).await,
+            Self::Http(files, url) => Box::pin(objects(files, url, "rmdir")?.remove_directory(path)).await,
+        }
     }
 
     pub(crate) async fn rm(&self, path: &str) -> Result<(), Error> {
-        self.writable("rm")?.rm(path).await
+        match self {
+            Self::Xroot(files) => files.rm(path).await,
+            Self::Http(files, url) => Box::pin(objects(files, url, "rm")?.remove_file(path)).await,
+        }
     }
 
     pub(crate) async fn mv(&self, from: &str, to: &str) -> Result<(), Error> {
-        self.writable("mv")?.mv(from, to).await
+        match self {
+            Self::Xroot(files) => files.mv(from, to).await,
+            Self::Http(files, url) => Box::pin(objects(files, url, "mv")?.rename(from, to)).await,
+        }
     }
 
     pub(crate) async fn truncate(&self, path: &str, size: u64) -> Result<(), Error> {
-        self.writable("truncate")?.truncate(path, size).await
+        match self {
+            Self::Xroot(files) => files.truncate(path, size).await,
+            Self::Http(files, url) if files.is_object_store() => {
+                let text = "an object store cannot set the size of an object: write it anew".to_owned();
+                Err(Error::new("truncate", url, Cause::Unsupported(text)))
+            }
+            Self::Http(_, url) => Err(read_only("truncate", url)),
+        }
     }
+}
+
+/// Returns the names of an object store; a web server is only read.
+fn objects<'a>(files: &'a HttpFiles, url: &Url, operation: &'static str) -> Result<&'a HttpFiles, Error> {
+    if files.is_object_store() { Ok(files) } else { Err(read_only(operation, url)) }
 }

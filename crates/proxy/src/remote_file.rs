@@ -5,6 +5,7 @@ use crate::near_ranges;
 use crate::origin::{OriginServer, OwnConnection, RequestKind};
 use crate::origin_file::OriginFile;
 use crate::place::{OriginPlace, RequestFailure};
+use crate::upload::Upload;
 use client::xroot::flags::{OpenOptions, StatFlags};
 use client::{Bytes, Client, OpenWith, StatInfo, Url, join_bounded};
 use std::future::Future;
@@ -21,6 +22,8 @@ pub(crate) struct RemoteFile {
     requester: Requester,
     /// The connection of a file that persists on close.
     own: Option<OwnConnection>,
+    /// What is written, if the origin is an object store.
+    upload: Option<Upload>,
     /// A change has failed, so that a file that persists on close does not persist.
     has_failed: AtomicBool,
 }
@@ -53,14 +56,20 @@ impl RemoteFile {
             true => origin.change(request, open).await?,
             false => origin.run(request, open).await?,
         };
+        let upload = match &file {
+            OriginFile::Object(object) => {
+                Some(Box::pin(Upload::begin(object.clone(), origin.upload_memory(), requester)).await?)
+            }
+            _ => None,
+        };
         let place = Mutex::new(origin.place(&file.location(), file.url()));
-        Ok(Self { origin, file, place, requester, own, has_failed: AtomicBool::new(false) })
+        Ok(Self { origin, file, place, requester, own, upload, has_failed: AtomicBool::new(false) })
     }
 
     /// Reports whether the origin has said that the file persists on close.
     pub(crate) fn persists(&self) -> bool {
         let is_pending = |stat: StatInfo| stat.flags.intersects(StatFlags::POSCPEND);
-        self.own.is_some() && self.file.stat_at_open().is_some_and(is_pending)
+        self.upload.is_some() || self.own.is_some() && self.file.stat_at_open().is_some_and(is_pending)
     }
 
     /// Returns the status in the reply to the open, or requests it.
@@ -76,7 +85,8 @@ impl RemoteFile {
         self.file.has_version()
     }
 
-    async fn run<T>(
+    /// Makes a request about the file in its turn.
+    pub(crate) async fn run<T>(
         &self,
         work: impl AsyncFnOnce(OriginFile) -> Result<T, client::Error>,
     ) -> Result<T, RequestFailure> {
@@ -135,6 +145,9 @@ impl RemoteFile {
 
     /// Returns the current status.
     pub(crate) async fn stat(&self) -> Result<StatInfo, RequestFailure> {
+        if let Some(upload) = &self.upload {
+            return Ok(status_of_new_object(upload.size()));
+        }
         self.run(async |file| file.stat().await).await
     }
 
@@ -199,7 +212,10 @@ impl RemoteFile {
 
     /// Writes `data` at `offset`, with page checksums where the origin has them.
     pub(crate) async fn write(&self, offset: u64, data: Bytes) -> Result<(), RequestFailure> {
-        let written = self.run(async |file| file.write(offset, data).await).await;
+        let written = match &self.upload {
+            Some(upload) => Box::pin(upload.write(self, offset, data)).await,
+            None => self.run(async |file| file.write(offset, data).await).await,
+        };
         written.map_err(|failure| self.change_failed(failure))
     }
 
@@ -208,14 +224,21 @@ impl RemoteFile {
         failure.of_change()
     }
 
-    /// Writes all data to stable storage.
+    /// Writes all data to stable storage. An object has none before it is closed.
     pub(crate) async fn sync(&self) -> Result<(), RequestFailure> {
-        self.run(async |file| file.sync().await).await
+        match &self.upload {
+            Some(upload) if upload.has_failed() => Err(RequestFailure::Incomplete),
+            Some(_) => Ok(()),
+            None => self.run(async |file| file.sync().await).await,
+        }
     }
 
     /// Sets the size.
     pub(crate) async fn truncate(&self, size: u64) -> Result<(), RequestFailure> {
-        let changed = self.run(async |file| file.truncate(size).await).await;
+        let changed = match &self.upload {
+            Some(upload) => Box::pin(upload.truncate(size)).await,
+            None => self.run(async |file| file.truncate(size).await).await,
+        };
         changed.map_err(|failure| self.change_failed(failure))?;
         if size == 0 {
             // Nothing is missing in an empty file.
@@ -224,9 +247,13 @@ impl RemoteFile {
         Ok(())
     }
 
-    /// Leaves a file whose client does not close it. One that persists on close is not closed at the origin,
+    /// Leaves a file whose client does not close it. An object does not appear. One that persists on close is not closed at the origin,
     /// which removes it when its connection has ended.
     pub(crate) async fn abandon(&self) -> Result<(), RequestFailure> {
+        if let Some(upload) = &self.upload {
+            Box::pin(upload.abandon()).await;
+            return Ok(());
+        }
         let Some(own) = &self.own else { return self.close().await };
         own.end();
         Ok(())
@@ -234,6 +261,9 @@ impl RemoteFile {
 
     /// Closes the file. After writes, only success means that the origin has it.
     pub(crate) async fn close(&self) -> Result<(), RequestFailure> {
+        if let Some(upload) = &self.upload {
+            return Box::pin(upload.close(self)).await.map_err(RequestFailure::of_change);
+        }
         if let Some(own) = self.own.as_ref().filter(|_| self.has_failed.load(Ordering::Acquire)) {
             own.end();
             return Err(RequestFailure::Incomplete);
@@ -244,6 +274,14 @@ impl RemoteFile {
         // Without a turn, because a close makes room at the origin, and must not fail in a full queue.
         self.at_current_place(pin!(self.file.close())).await.map_err(RequestFailure::of_change)
     }
+}
+
+/// Returns the status of an object that is written.
+fn status_of_new_object(size: u64) -> StatInfo {
+    let flags = StatFlags::READABLE.with(StatFlags::WRITABLE);
+    let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
+    let mtime = now.ok().and_then(|now| i64::try_from(now.as_secs()).ok()).unwrap_or_default();
+    StatInfo { id: 0, size, flags, mtime, more: None }
 }
 
 #[cfg(test)]

@@ -135,8 +135,7 @@ fn configuration(
         },
         delay_max: *values.delay_max,
         listings,
-        // An unfinished file must be removed. The connections to origins are shared, so it would stay there.
-        accepts_uploads: !*effective.proxy.enabled && effective.logical.persist.mode != PersistMode::Off,
+        accepts_uploads: accepts_uploads(effective),
         copies: third_party::http_copies(effective),
         macaroons: None,
         checksums: effective.protocol.checksums.offered.iter().map(|kind| kind.name().to_owned()).collect(),
@@ -144,6 +143,14 @@ fn configuration(
         metrics,
         tape: tape_rest(effective),
     }
+}
+
+/// Reports whether files can be uploaded: an unfinished one must be removed. In an object store, none appears.
+/// The connections to other origins are shared, so it would stay there.
+fn accepts_uploads(effective: &Effective) -> bool {
+    let proxy = &effective.proxy;
+    let is_in_store = proxy.origin.as_ref().is_some_and(|origin| origin.bucket.is_some());
+    if *proxy.enabled { is_in_store } else { effective.logical.persist.mode != PersistMode::Off }
 }
 
 /// Returns the tape API, if the configuration asks for it.
