@@ -106,6 +106,8 @@ class FaultyStore(AnsweringServer):
     `faults` has functions of a step and the handler: each step of a request (`head`, `list`, `get`, `put`, `begin`, `part`, `complete`, `abort`,
     `delete`) asks them, and the first that returns true has answered."""
 
+    takes_changes = True
+
     def __init__(self):
         super().__init__()
         self.objects = {}

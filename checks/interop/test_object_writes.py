@@ -108,7 +108,7 @@ def test_a_read_only_export_is_not_written(store):
 def test_a_store_cannot_do_everything(store, proxy):
     store.place("old", b"old content")
     connection = raw.Connection(proxy)
-    with pytest.raises(raw.Failed, match="cannot change a part of an object"):
+    with pytest.raises(raw.Failed, match="cannot change a part of a file"):
         connection.open("/old", raw.O_UPDT)
     with pytest.raises(raw.Failed, match="is a directory"):
         store.place("dir/f", b"")

@@ -41,6 +41,9 @@ class PythonServer:
 class AnsweringServer(PythonServer):
     """An HTTP server on threads, whose method `answer` gives the replies."""
 
+    # Changes are answered, too.
+    takes_changes = False
+
     def __init__(self):
         owner = self
 
@@ -53,7 +56,13 @@ class AnsweringServer(PythonServer):
             def do_GET(self):
                 owner.answer(self, True)
 
-            do_PUT = do_POST = do_DELETE = do_GET
+            def do_PUT(self):
+                if owner.takes_changes:
+                    owner.answer(self, True)
+                else:
+                    self.send_error(501)
+
+            do_POST = do_DELETE = do_MOVE = do_MKCOL = do_PROPFIND = do_PUT
 
             def log_message(self, *_):
                 pass

@@ -15,7 +15,7 @@ use crate::connect::AddressFilter;
 use crate::connection_limits::ConnectionLimits;
 use crate::credentials::{CredentialChoice, Credentials};
 use crate::failure::Error;
-use crate::http::{HttpFile, HttpFiles, HttpPool, ObjectStore, ObjectUpload};
+use crate::http::{HttpFile, HttpFiles, HttpPool, HttpUpload, ObjectStore, ObjectUpload};
 use crate::listing_memory::ListingMemory;
 use crate::pacing::RequestPacing;
 use crate::pool::{ConnectionPool, ConnectionRequest};
@@ -200,6 +200,14 @@ impl Client {
     /// [`Error`], also if the requests are not those of an object store.
     pub async fn create_object(&self, url: &Url, is_new: bool) -> Result<ObjectUpload, Error> {
         ObjectUpload::open(self, url, is_new).await
+    }
+
+    /// Looks whether a file of a web server with WebDAV may be created, which replaces one unless `is_new` is set.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn create_http(&self, url: &Url, is_new: bool) -> Result<HttpUpload, Error> {
+        HttpUpload::open(self, url, is_new).await
     }
 
     /// Returns the files of the HTTP server of a URL.

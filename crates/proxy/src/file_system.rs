@@ -15,7 +15,6 @@ use crate::listing;
 use crate::open_file::{CacheUse, ProxiedFile};
 use crate::open_options::open_options;
 use crate::origin::{OriginServer, RequestKind};
-use crate::origin_file::is_http;
 use crate::origin_names::OriginNameSpace;
 use crate::origins::OriginTable;
 use crate::personas::{Persona, Personas};
@@ -193,8 +192,7 @@ impl ProxyFiles {
         let of_proxy = || file_connection_user(reply.owner());
         let of_client = |persona: &Arc<Persona>| persona.user_of_files(reply.owner());
         url.user = Some(persona.as_ref().map_or_else(of_proxy, of_client));
-        let read_only =
-            export.read_only || export.force_read_only || (is_http(&url) && !origin.is_object_store());
+        let read_only = export.read_only || export.force_read_only;
         Ok(PathAtOrigin { origin, url, read_only, requester, persona, cached })
     }
 

@@ -10,7 +10,9 @@
 //! | `remote_file` | a file at an origin: open, read, write, close |
 //! | `origin_file` | an open file, by the protocol of its origin |
 //! | `origin_names` | the names of an origin, by its protocol |
-//! | `upload` | a file that is written to an object store |
+//! | `upload` | a file that is written to an object store or a web server |
+//! | `appearing_file` | a file that is to appear at an origin that speaks HTTP |
+//! | `upload_stream` | the request by which a web server gets one |
 //! | `upload_parts` | its bytes, as parts that are sent when they are full |
 //! | `upload_memory` | the memory of such parts |
 //! | `near_ranges` | ranges that are read with one request |
@@ -36,6 +38,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod appearing_file;
 mod cache_commands;
 mod cache_orders;
 mod cached_origin;
@@ -65,6 +68,7 @@ mod threads;
 mod upload;
 mod upload_memory;
 mod upload_parts;
+mod upload_stream;
 
 pub use cache_orders::{CacheOrders, EvictionReply};
 pub use file_system::{PrepareIds, ProxyFiles};

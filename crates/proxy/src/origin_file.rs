@@ -2,8 +2,8 @@
 //!
 //! Requests of HTTP are boxed, so that they do not enlarge those of the other protocol.
 
-use client::http::{HttpFile, ObjectUpload};
-use client::xroot::ErrorCode;
+use crate::appearing_file::AppearingFile;
+use client::http::HttpFile;
 use client::xroot::flags::OpenOptions;
 use client::{Bytes, Cause, Client, Error, File, OpenWith, RequestPacing, Scheme, StatInfo, Url};
 use std::sync::{Arc, LazyLock};
@@ -16,8 +16,8 @@ static STAYS: LazyLock<watch::Sender<bool>> = LazyLock::new(|| watch::Sender::ne
 pub(crate) enum OriginFile {
     Xroot(File),
     Http(HttpFile),
-    /// An object that is to be created.
-    Object(ObjectUpload),
+    /// A file that is to be created at a server that speaks HTTP.
+    New(AppearingFile),
 }
 
 /// Reports whether an origin speaks HTTP.
@@ -25,37 +25,43 @@ pub(crate) const fn is_http(url: &Url) -> bool {
     matches!(url.scheme, Scheme::Http | Scheme::Https)
 }
 
-/// Returns the refusal of a change at an origin that can only be read.
-pub(crate) fn read_only(operation: &'static str, url: &Url) -> Error {
-    let text = "the origin is a web server, whose files can only be read".to_owned();
-    Error::new(operation, url, Cause::Server { code: ErrorCode::FS_READ_ONLY, text })
+/// Returns the refusal of what an origin that speaks HTTP cannot do.
+pub(crate) fn unsupported(operation: &'static str, url: &Url, what: &str) -> Error {
+    let text = format!("an object store or a web server cannot {what}");
+    Error::new(operation, url, Cause::Unsupported(text))
 }
 
 /// Returns the refusal of a request that needs the object.
-fn not_yet(operation: &'static str, object: &ObjectUpload) -> Error {
-    let text = "the object exists only when the file is closed".to_owned();
-    Error::new(operation, object.url(), Cause::Unsupported(text))
+fn not_yet(operation: &'static str, file: &AppearingFile) -> Error {
+    let text = "the file exists at its origin only when it is closed".to_owned();
+    Error::new(operation, file.url(), Cause::Unsupported(text))
 }
 
-/// Begins an object.
-async fn create(client: &Client, url: &Url, with: &OpenWith) -> Result<ObjectUpload, Error> {
-    if !client.has_object_store() {
-        return Err(read_only("open", url));
-    }
+/// Begins a file.
+async fn create(client: &Client, url: &Url, with: &OpenWith) -> Result<AppearingFile, Error> {
     let is_new = with.options.intersects(OpenOptions::NEW);
     if !is_new && !with.options.intersects(OpenOptions::DELETE) {
-        let text =
-            "an object store cannot change a part of an object: write all of it anew, or remove it first";
-        return Err(Error::new("open", url, Cause::Unsupported(text.to_owned())));
+        return Err(unsupported(
+            "open",
+            url,
+            "change a part of a file: write all of it anew, or remove it first",
+        ));
     }
-    client.create_object(url, is_new).await
+    if client.has_object_store() {
+        return client.create_object(url, is_new).await.map(AppearingFile::Object);
+    }
+    let directory = url.path.as_str().rsplit_once('/').map_or("", |(directory, _)| directory);
+    if with.options.intersects(OpenOptions::MKPATH) && !directory.is_empty() {
+        client.http_files(url).make_directory(directory, true).await?;
+    }
+    client.create_http(url, is_new).await.map(AppearingFile::Web)
 }
 
 impl OriginFile {
     /// Opens the file of a URL.
     pub(crate) async fn open(client: &Client, url: &Url, with: &OpenWith) -> Result<Self, Error> {
         match is_http(url) {
-            true if with.is_writable() => Box::pin(create(client, url, with)).await.map(Self::Object),
+            true if with.is_writable() => Box::pin(create(client, url, with)).await.map(Self::New),
             true => Box::pin(client.open_http(url)).await.map(Self::Http),
             false => client.open(url, with).await.map(Self::Xroot),
         }
@@ -66,7 +72,7 @@ impl OriginFile {
         match self {
             Self::Xroot(file) => Self::Xroot(file.paced(pacing)),
             Self::Http(file) => Self::Http(file.paced(pacing)),
-            Self::Object(object) => Self::Object(object.paced(pacing)),
+            Self::New(file) => Self::New(file.paced(pacing)),
         }
     }
 
@@ -74,7 +80,7 @@ impl OriginFile {
         match self {
             Self::Xroot(file) => file.is_writable(),
             Self::Http(_) => false,
-            Self::Object(_) => true,
+            Self::New(_) => true,
         }
     }
 
@@ -83,7 +89,7 @@ impl OriginFile {
         match self {
             Self::Xroot(_) => true,
             Self::Http(file) => file.has_version(),
-            Self::Object(_) => false,
+            Self::New(_) => false,
         }
     }
 
@@ -92,7 +98,7 @@ impl OriginFile {
         match self {
             Self::Xroot(file) => file.url(),
             Self::Http(file) => file.url(),
-            Self::Object(object) => object.url(),
+            Self::New(file) => file.url(),
         }
     }
 
@@ -101,7 +107,7 @@ impl OriginFile {
         match self {
             Self::Xroot(file) => file.location(),
             Self::Http(file) => file.location(),
-            Self::Object(object) => object.url().clone(),
+            Self::New(file) => file.url().clone(),
         }
     }
 
@@ -117,7 +123,7 @@ impl OriginFile {
         match self {
             Self::Xroot(file) => file.reopens(),
             Self::Http(file) => file.moves(),
-            Self::Object(_) => STAYS.subscribe(),
+            Self::New(_) => STAYS.subscribe(),
         }
     }
 
@@ -125,7 +131,7 @@ impl OriginFile {
     pub(crate) fn is_moving(&self) -> bool {
         match self {
             Self::Xroot(file) => file.is_moving(),
-            Self::Http(_) | Self::Object(_) => false,
+            Self::Http(_) | Self::New(_) => false,
         }
     }
 
@@ -134,7 +140,7 @@ impl OriginFile {
         match self {
             Self::Xroot(file) => file.stat_at_open(),
             Self::Http(file) => Some(file.stat_at_open().clone()),
-            Self::Object(_) => None,
+            Self::New(_) => None,
         }
     }
 
@@ -142,7 +148,7 @@ impl OriginFile {
         match self {
             Self::Xroot(file) => file.stat().await,
             Self::Http(file) => Box::pin(file.stat()).await,
-            Self::Object(object) => Err(not_yet("stat", object)),
+            Self::New(file) => Err(not_yet("stat", file)),
         }
     }
 
@@ -158,7 +164,7 @@ impl OriginFile {
                 Ok(came)
             }
             Self::Http(file) => Box::pin(file.read_into(offset, into)).await,
-            Self::Object(object) => Err(not_yet("read", object)),
+            Self::New(file) => Err(not_yet("read", file)),
         }
     }
 
@@ -167,7 +173,7 @@ impl OriginFile {
         match self {
             Self::Xroot(file) => file.read_pages(offset, length).await,
             Self::Http(file) => Box::pin(file.read(offset, length)).await,
-            Self::Object(object) => Err(not_yet("read", object)),
+            Self::New(file) => Err(not_yet("read", file)),
         }
     }
 
@@ -175,7 +181,7 @@ impl OriginFile {
     pub(crate) const fn vectors(&self) -> Option<&File> {
         match self {
             Self::Xroot(file) => Some(file),
-            Self::Http(_) | Self::Object(_) => None,
+            Self::Http(_) | Self::New(_) => None,
         }
     }
 
@@ -183,8 +189,10 @@ impl OriginFile {
     fn writable(&self, operation: &'static str) -> Result<&File, Error> {
         match self {
             Self::Xroot(file) => Ok(file),
-            Self::Http(file) => Err(read_only(operation, file.url())),
-            Self::Object(object) => Err(not_yet(operation, object)),
+            Self::Http(file) => {
+                Err(unsupported(operation, file.url(), "change a file that is open for reading"))
+            }
+            Self::New(file) => Err(not_yet(operation, file)),
         }
     }
 
@@ -203,7 +211,7 @@ impl OriginFile {
     pub(crate) async fn close(&self) -> Result<(), Error> {
         match self {
             Self::Xroot(file) => file.close().await,
-            Self::Http(_) | Self::Object(_) => Ok(()),
+            Self::Http(_) | Self::New(_) => Ok(()),
         }
     }
 }
@@ -266,24 +274,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_goes_out_for_a_change() {
+    async fn nothing_goes_out_for_a_change_that_no_web_server_can_make() {
         let server = FakeHttp::start(|_| reply("200 OK", "", b"")).await;
         let url = server.url("/f");
         let origin = origin(&url);
         let opened = RemoteFile::open(origin.clone(), url.clone(), OpenWith::update(), REQUESTER).await;
         let (request, path) = ((RequestKind::Quick, REQUESTER), LogicalPath::parse(b"/f").unwrap());
         let names = |client: &Client| OriginNameSpace::new(client, &url);
-        for failure in [
-            opened.err(),
-            origin
-                .change(request, async |client, _| names(&client).mkdir("/d", 0o755, true).await)
-                .await
-                .err(),
-            origin.change(request, async |client, _| names(&client).rm("/f").await).await.err(),
-            origin.change(request, async |client, _| names(&client).mv("/f", "/g").await).await.err(),
-        ] {
+        let truncated =
+            origin.change(request, async |client, _| names(&client).truncate("/f", 1).await).await;
+        for failure in [opened.err(), truncated.err()] {
             let failure = failure.unwrap();
-            assert_eq!(failure.to_error("change", &path).kind, ErrorKind::FsReadOnly);
+            assert_eq!(failure.to_error("change", &path).kind, ErrorKind::Unsupported);
             assert!(failure.is_refusal(), "what is cached of the file stays");
         }
         assert_eq!(server.connections(), 0);

@@ -1,6 +1,6 @@
 //! [`OriginNameSpace`]: the names of an origin, by the protocol that the origin speaks.
 
-use crate::origin_file::{is_http, read_only};
+use crate::origin_file::{is_http, unsupported};
 use client::http::HttpFiles;
 use client::xroot::codes::QueryType;
 use client::xroot::flags::ServerFlags;
@@ -74,46 +74,35 @@ impl OriginNameSpace {
     pub(crate) async fn mkdir(&self, path: &str, mode: u16, parents: bool) -> Result<(), Error> {
         match self {
             Self::Xroot(files) => files.mkdir(path, mode, parents).await,
-            Self::Http(files, url) => {
-                Box::pin(objects(files, url, "mkdir")?.make_directory(path, parents)).await
-            }
+            Self::Http(files, _) => Box::pin(files.make_directory(path, parents)).await,
         }
     }
 
     pub(crate) async fn rmdir(&self, path: &str) -> Result<(), Error> {
         match self {
             Self::Xroot(files) => files.rmdir(path).await,
-            Self::Http(files, url) => Box::pin(objects(files, url, "rmdir")?.remove_directory(path)).await,
+            Self::Http(files, _) => Box::pin(files.remove_directory(path)).await,
         }
     }
 
     pub(crate) async fn rm(&self, path: &str) -> Result<(), Error> {
         match self {
             Self::Xroot(files) => files.rm(path).await,
-            Self::Http(files, url) => Box::pin(objects(files, url, "rm")?.remove_file(path)).await,
+            Self::Http(files, _) => Box::pin(files.remove_file(path)).await,
         }
     }
 
     pub(crate) async fn mv(&self, from: &str, to: &str) -> Result<(), Error> {
         match self {
             Self::Xroot(files) => files.mv(from, to).await,
-            Self::Http(files, url) => Box::pin(objects(files, url, "mv")?.rename(from, to)).await,
+            Self::Http(files, _) => Box::pin(files.rename(from, to)).await,
         }
     }
 
     pub(crate) async fn truncate(&self, path: &str, size: u64) -> Result<(), Error> {
         match self {
             Self::Xroot(files) => files.truncate(path, size).await,
-            Self::Http(files, url) if files.is_object_store() => {
-                let text = "an object store cannot set the size of an object: write it anew".to_owned();
-                Err(Error::new("truncate", url, Cause::Unsupported(text)))
-            }
-            Self::Http(_, url) => Err(read_only("truncate", url)),
+            Self::Http(_, url) => Err(unsupported("truncate", url, "set the size of a file: write it anew")),
         }
     }
-}
-
-/// Returns the names of an object store; a web server is only read.
-fn objects<'a>(files: &'a HttpFiles, url: &Url, operation: &'static str) -> Result<&'a HttpFiles, Error> {
-    if files.is_object_store() { Ok(files) } else { Err(read_only(operation, url)) }
 }

@@ -5,7 +5,7 @@ use crate::near_ranges;
 use crate::origin::{OriginServer, OwnConnection, RequestKind};
 use crate::origin_file::OriginFile;
 use crate::place::{OriginPlace, RequestFailure};
-use crate::upload::Upload;
+use crate::upload::FileUpload;
 use client::xroot::flags::{OpenOptions, StatFlags};
 use client::{Bytes, Client, OpenWith, StatInfo, Url, join_bounded};
 use std::future::Future;
@@ -22,8 +22,8 @@ pub(crate) struct RemoteFile {
     requester: Requester,
     /// The connection of a file that persists on close.
     own: Option<OwnConnection>,
-    /// What is written, if the origin is an object store.
-    upload: Option<Upload>,
+    /// What is written, if the origin speaks HTTP.
+    upload: Option<FileUpload>,
     /// A change has failed, so that a file that persists on close does not persist.
     has_failed: AtomicBool,
 }
@@ -57,8 +57,8 @@ impl RemoteFile {
             false => origin.run(request, open).await?,
         };
         let upload = match &file {
-            OriginFile::Object(object) => {
-                Some(Box::pin(Upload::begin(object.clone(), origin.upload_memory(), requester)).await?)
+            OriginFile::New(new) => {
+                Some(Box::pin(FileUpload::begin(new.clone(), origin.upload_memory(), requester)).await?)
             }
             _ => None,
         };
@@ -224,7 +224,7 @@ impl RemoteFile {
         failure.of_change()
     }
 
-    /// Writes all data to stable storage. An object has none before it is closed.
+    /// Writes all data to stable storage. One that is only being sent has none before it is closed.
     pub(crate) async fn sync(&self) -> Result<(), RequestFailure> {
         match &self.upload {
             Some(upload) if upload.has_failed() => Err(RequestFailure::Incomplete),
@@ -247,7 +247,7 @@ impl RemoteFile {
         Ok(())
     }
 
-    /// Leaves a file whose client does not close it. An object does not appear. One that persists on close is not closed at the origin,
+    /// Leaves a file whose client does not close it. One at an origin that speaks HTTP does not appear. One that persists on close is not closed at the origin,
     /// which removes it when its connection has ended.
     pub(crate) async fn abandon(&self) -> Result<(), RequestFailure> {
         if let Some(upload) = &self.upload {
@@ -276,7 +276,7 @@ impl RemoteFile {
     }
 }
 
-/// Returns the status of an object that is written.
+/// Returns the status of a file that has not appeared.
 fn status_of_new_object(size: u64) -> StatInfo {
     let flags = StatFlags::READABLE.with(StatFlags::WRITABLE);
     let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);

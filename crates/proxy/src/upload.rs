@@ -1,16 +1,20 @@
-//! [`Upload`]: a file that is written to an object store.
+//! [`FileUpload`]: a file that is written to an object store or a web server.
 //!
 //! A write that fills a part sends it, and is answered when the store has it. So clients are slowed down to the speed
-//! of the store, and learn of failures. The object appears when the file is closed. A file that is not closed, or of
-//! which a write has failed, leaves nothing: the parts are removed.
+//! of the origin, and learn of failures. The file appears when it is closed. One that is not closed, or of which a
+//! write has failed, leaves nothing: the parts at the store, or what the web server has under a temporary name, are
+//! removed. Parts of an object are sent in any order, and those of a web server in theirs.
 
+use crate::appearing_file::{AppearingFile, AppearingRest};
 use crate::limits::Requester;
-use crate::origin_file::OriginFile;
+use crate::origin_file::{OriginFile, unsupported};
 use crate::place::RequestFailure;
 use crate::remote_file::RemoteFile;
-use crate::upload_memory::{HostCount, MemoryShortage, PartMemory, UploadMemory};
+use crate::upload_memory::{MemoryShortage, PartMemory, UploadMemory};
 use crate::upload_parts::{FullPart, LastPart, Placed, UploadParts, WriteRefusal, sizes};
-use client::http::{ObjectUpload, PartsId, StoredPart};
+use crate::upload_stream::UploadStream;
+use base::ClientHost;
+use client::http::{HttpUpload, ObjectUpload, PartsId, StoredPart};
 use client::xroot::ErrorCode;
 use client::{Bytes, Cause, Error, Url};
 use std::pin::pin;
@@ -21,26 +25,30 @@ use tokio::sync::Notify;
 
 /// Time for which a write waits for those before it, while nothing happens.
 const GAP_TIME: Duration = Duration::from_secs(60);
-/// Number of attempts to remove parts, and the pause after the first one, which doubles.
+/// Number of attempts to remove what is unfinished, and the pause after the first one, which doubles.
 const ABORTS_MAX: u32 = 4;
 const ABORT_PAUSE: Duration = Duration::from_secs(2);
 
-/// A file that is written to an object store.
-pub(crate) struct Upload {
-    object: ObjectUpload,
+/// A file that is written to an object store or a web server.
+pub(crate) struct FileUpload {
+    file: AppearingFile,
+    /// The size that the client has announced.
+    announced: Option<u64>,
     parts: Mutex<UploadParts>,
     /// Notifies of each change of `parts`.
     changed: Notify,
-    /// The upload at the store, from the first part on.
-    id: tokio::sync::Mutex<Option<PartsId>>,
+    /// What is at the origin, from the first part on.
+    unfinished: tokio::sync::Mutex<Option<AppearingRest>>,
+    /// The request of a web server, from the first part on.
+    stream: tokio::sync::Mutex<Option<UploadStream>>,
     memory: Arc<UploadMemory>,
     runtime: Handle,
-    _count: HostCount,
+    host: ClientHost,
 }
 
 /// A part that is being sent. Without a result, it has failed.
 struct PartInFlight<'a> {
-    upload: &'a Upload,
+    upload: &'a FileUpload,
     index: usize,
     memory: Option<PartMemory>,
     stored: Option<StoredPart>,
@@ -53,10 +61,11 @@ impl Drop for PartInFlight<'_> {
     }
 }
 
-impl Drop for Upload {
+impl Drop for FileUpload {
     fn drop(&mut self) {
-        if let Some(id) = self.id.get_mut().take() {
-            self.abort_later(id);
+        if let Some(unfinished) = self.unfinished.get_mut().take() {
+            *self.stream.get_mut() = None;
+            self.remove_later(unfinished);
         }
     }
 }
@@ -66,8 +75,7 @@ fn server_error(operation: &'static str, url: &Url, code: ErrorCode, text: Strin
 }
 
 fn refused(operation: &'static str, url: &Url, refusal: WriteRefusal) -> RequestFailure {
-    let unsupported =
-        |text: String| Cause::Unsupported(format!("{text}; an object store takes a file in order"));
+    let unsupported = |text: String| Cause::Unsupported(format!("{text}; a file is sent in order"));
     let cause = match refusal {
         WriteRefusal::Over => return RequestFailure::Incomplete,
         WriteRefusal::Sent(offset) => {
@@ -81,7 +89,7 @@ fn refused(operation: &'static str, url: &Url, refusal: WriteRefusal) -> Request
         }
         WriteRefusal::TooLarge(size) => {
             let text = format!(
-                "without its size (oss.asize) at the open, an object can have {size} bytes, and no more than that size with it"
+                "the file can have {size} bytes as it was opened; announce its size (oss.asize) at the open"
             );
             Cause::Server { code: ErrorCode::NO_SPACE, text }
         }
@@ -89,39 +97,37 @@ fn refused(operation: &'static str, url: &Url, refusal: WriteRefusal) -> Request
     RequestFailure::Client(Error::new(operation, url, cause))
 }
 
-impl Upload {
+impl FileUpload {
     /// Begins to write an object. The size that the client announces, `oss.asize`, decides about memory and parts.
     pub(crate) async fn begin(
-        object: ObjectUpload,
+        file: AppearingFile,
         memory: &Arc<UploadMemory>,
         requester: Requester,
     ) -> Result<Self, RequestFailure> {
         let refused =
-            |code, text: String| RequestFailure::Client(server_error("open", object.url(), code, text));
-        let size = object.url().cgi.get("oss.asize").and_then(|size| size.parse().ok());
+            |code, text: String| RequestFailure::Client(server_error("open", file.url(), code, text));
+        let size = file.url().cgi.get("oss.asize").and_then(|size| size.parse().ok());
         let Some((part_bytes, bytes)) = sizes(size) else {
             let text = "the file is too large for an object in parts of this server".to_owned();
             return Err(refused(ErrorCode::NO_SPACE, text));
         };
-        let (own, count) = memory.take_own(bytes, requester.host).await.map_err(|shortage| {
+        let own = memory.take_own(bytes, requester.host).await.map_err(|shortage| {
             let text = match shortage {
-                MemoryShortage::Full => {
-                    "too many files are written to the object store at once; try again later"
-                }
-                MemoryShortage::Host => {
-                    "clients of this host write too many files to the object store at once; try again later"
-                }
+                MemoryShortage::Full => "too many files are written at once; try again later",
+                MemoryShortage::Host => "clients of this host write too many files at once; try again later",
             };
             refused(ErrorCode::OVERLOADED, text.to_owned())
         })?;
         Ok(Self {
-            object,
+            file,
+            announced: size,
             parts: Mutex::new(UploadParts::new(part_bytes, own)),
             changed: Notify::new(),
-            id: tokio::sync::Mutex::default(),
+            unfinished: tokio::sync::Mutex::default(),
+            stream: tokio::sync::Mutex::default(),
             memory: memory.clone(),
             runtime: Handle::current(),
-            _count: count,
+            host: requester.host,
         })
     }
 
@@ -171,7 +177,7 @@ impl Upload {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
             let placed = self.parts().place(at, rest, &self.memory);
-            match placed.map_err(|refusal| refused("write", self.object.url(), refusal))? {
+            match placed.map_err(|refusal| refused("write", self.file.url(), refusal))? {
                 Placed::Copied(count) => {
                     done += count;
                     self.changed.notify_waiters();
@@ -181,14 +187,14 @@ impl Upload {
                     self.changed.notify_waiters();
                     self.send(remote, part).await?;
                 }
-                Placed::Memory(bytes) => match self.memory.wait(bytes).await {
+                Placed::Memory(bytes) => match self.memory.take(bytes, self.host).await {
                     Ok(more) => self.parts().add_memory(at, more),
                     Err(_) => return Err(self.no_memory()),
                 },
                 Placed::Wait => {
                     let waited = tokio::time::timeout(GAP_TIME, changed).await;
                     if waited.is_err() && self.parts().in_flight() == 0 {
-                        return Err(refused("write", self.object.url(), WriteRefusal::Ahead(at)));
+                        return Err(refused("write", self.file.url(), WriteRefusal::Ahead(at)));
                     }
                 }
             }
@@ -199,26 +205,68 @@ impl Upload {
     fn no_memory(&self) -> RequestFailure {
         let text =
             "the file is larger than announced (oss.asize), and there is no memory for its parts".to_owned();
-        RequestFailure::Client(server_error("write", self.object.url(), ErrorCode::OVERLOADED, text))
+        RequestFailure::Client(server_error("write", self.file.url(), ErrorCode::OVERLOADED, text))
     }
 
     /// Sends a part.
     async fn send(&self, remote: &RemoteFile, part: FullPart) -> Result<(), RequestFailure> {
         let FullPart { index, data, memory } = part;
         let mut flight = PartInFlight { upload: self, index, memory: Some(memory), stored: None };
-        let id = self.id(remote).await?;
-        flight.stored = Some(put_part(remote, &id, index, data).await?);
+        flight.stored = Some(match &self.file {
+            AppearingFile::Object(_) => {
+                let id = self.id(remote).await?;
+                put_part(remote, &id, index, data).await?
+            }
+            AppearingFile::Web(file) => {
+                self.stream_part(remote, file, index, data).await?;
+                StoredPart::of("")
+            }
+        });
         Ok(())
+    }
+
+    /// Sends a part to a web server, after those before it.
+    async fn stream_part(
+        &self,
+        remote: &RemoteFile,
+        file: &HttpUpload,
+        index: usize,
+        data: Bytes,
+    ) -> Result<(), RequestFailure> {
+        let Some(length) = self.announced else {
+            let text =
+                "a file of this size can be sent to a web server only if its size is announced (oss.asize)";
+            let cause = Cause::Unsupported(text.to_owned());
+            return Err(RequestFailure::Client(Error::new("write", file.url(), cause)));
+        };
+        let offset = (index as u64).saturating_mul(data.len() as u64);
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.has_failed() {
+                return Err(RequestFailure::Incomplete);
+            }
+            let mut stream = self.stream.lock().await;
+            if stream.as_ref().map_or(0, UploadStream::next) == offset {
+                *self.unfinished.lock().await = Some(AppearingRest::Temporary);
+                let begin = || UploadStream::begin(file, length, &self.runtime);
+                return remote.run(async |_| stream.get_or_insert_with(begin).send(data).await).await;
+            }
+            drop(stream);
+            if tokio::time::timeout(GAP_TIME, changed).await.is_err() {
+                return Err(refused("write", file.url(), WriteRefusal::Ahead(offset)));
+            }
+        }
     }
 
     /// Returns the upload at the store, and begins it if there is none.
     async fn id(&self, remote: &RemoteFile) -> Result<PartsId, RequestFailure> {
-        let mut id = self.id.lock().await;
-        if let Some(id) = &*id {
+        let mut unfinished = self.unfinished.lock().await;
+        if let Some(AppearingRest::Parts(id)) = &*unfinished {
             return Ok(id.clone());
         }
-        let begun = remote.run(async |file| upload_of(&file)?.begin().await).await?;
-        *id = Some(begun.clone());
+        let begun = remote.run(async |file| object_of(&file)?.begin().await).await?;
+        *unfinished = Some(AppearingRest::Parts(begun.clone()));
         Ok(begun)
     }
 
@@ -228,18 +276,22 @@ impl Upload {
             return Ok(());
         }
         if size != 0 {
-            let text = "an object store cannot set the size of a file: write it anew".to_owned();
-            return Err(RequestFailure::Client(Error::new(
+            return Err(RequestFailure::Client(unsupported(
                 "truncate",
-                self.object.url(),
-                Cause::Unsupported(text),
+                self.file.url(),
+                "set the size of a file: write it anew",
             )));
         }
         self.wait_for_parts().await;
-        let is_unsent = self.parts().is_unsent();
-        if !is_unsent && let Some(id) = self.id.lock().await.take() {
-            self.abort(id).await;
+        if matches!(self.file, AppearingFile::Web(_)) && self.stream.lock().await.is_some() {
+            // A server can still write to the temporary name.
+            return Err(RequestFailure::Client(unsupported(
+                "truncate",
+                self.file.url(),
+                "begin a file anew of which a part was sent: write it again",
+            )));
         }
+        self.remove_unfinished().await;
         self.parts().restart();
         self.changed.notify_waiters();
         Ok(())
@@ -278,11 +330,20 @@ impl Upload {
         self.changed.notify_waiters();
         let last = last.map_err(|offset| {
             let text = format!("the bytes at {offset} were not written, so there is no object");
-            RequestFailure::Client(Error::new("close", self.object.url(), Cause::Unsupported(text)))
+            RequestFailure::Client(Error::new("close", self.file.url(), Cause::Unsupported(text)))
         })?;
+        match &self.file {
+            AppearingFile::Object(_) => self.finish_object(remote, last).await?,
+            AppearingFile::Web(file) => self.finish_web(remote, file, last).await?,
+        }
+        *self.unfinished.lock().await = None;
+        Ok(())
+    }
+
+    async fn finish_object(&self, remote: &RemoteFile, last: LastPart) -> Result<(), RequestFailure> {
         let rest = match last {
             LastPart::Whole(data) => {
-                return remote.run(async |file| upload_of(&file)?.put(data).await).await;
+                return remote.run(async |file| object_of(&file)?.put(data).await).await;
             }
             LastPart::Rest(data) => data,
         };
@@ -291,34 +352,60 @@ impl Upload {
         if !rest.is_empty() {
             stored.push(put_part(remote, &id, stored.len(), rest).await?);
         }
-        remote.run(async |file| upload_of(&file)?.complete(&id, &stored).await).await?;
-        *self.id.lock().await = None;
-        Ok(())
+        remote.run(async |file| object_of(&file)?.complete(&id, &stored).await).await
+    }
+
+    async fn finish_web(
+        &self,
+        remote: &RemoteFile,
+        file: &HttpUpload,
+        last: LastPart,
+    ) -> Result<(), RequestFailure> {
+        let mut stream = self.stream.lock().await;
+        let (rest, whole) = match last {
+            LastPart::Whole(data) => (data.clone(), Some(data.len() as u64)),
+            LastPart::Rest(data) => (data, None),
+        };
+        *self.unfinished.lock().await = Some(AppearingRest::Temporary);
+        let send = async |_| {
+            if let Some(length) = whole {
+                *stream = Some(UploadStream::begin(file, length, &self.runtime));
+            }
+            let Some(stream) = stream.as_mut() else {
+                return Err(Error::new("close", file.url(), Cause::Closed));
+            };
+            stream.send(rest).await?;
+            stream.finish().await
+        };
+        remote.run(send).await?;
+        remote.run(async |file| web_of(&file)?.publish().await).await
     }
 
     /// Leaves nothing at the store.
     pub(crate) async fn abandon(&self) {
         self.fail();
         self.wait_for_parts().await;
-        if let Some(id) = self.id.lock().await.take() {
-            self.abort(id).await;
+        self.remove_unfinished().await;
+    }
+
+    /// Removes what is at the origin, also if the caller leaves. No part is being sent.
+    async fn remove_unfinished(&self) {
+        *self.stream.lock().await = None;
+        let unfinished = self.unfinished.lock().await.take();
+        if let Some(unfinished) = unfinished {
+            self.remove_later(unfinished).await.ok();
         }
     }
 
-    /// Removes the parts at the store, also if the caller leaves.
-    async fn abort(&self, id: PartsId) {
-        self.abort_later(id).await.ok();
-    }
-
-    fn abort_later(&self, id: PartsId) -> tokio::task::JoinHandle<()> {
-        let object = self.object.clone();
+    fn remove_later(&self, unfinished: AppearingRest) -> tokio::task::JoinHandle<()> {
+        let file = self.file.clone();
         self.runtime.spawn(async move {
             let mut pause = ABORT_PAUSE;
             for attempt in 1..=ABORTS_MAX {
-                let Err(error) = object.abort(&id).await else { return };
+                let Err(error) = file.remove(&unfinished).await else { return };
                 if attempt == ABORTS_MAX {
-                    let path = object.url().path.as_str();
-                    tracing::warn!(path, %error, "parts of an object that was not completed stay in the store");
+                    let path = file.url().path.as_str();
+                    tracing::warn!(path, %error, "a part of a file that was not completed stays at its origin");
                     return;
                 }
                 tokio::time::sleep(pause).await;
@@ -334,13 +421,21 @@ async fn put_part(
     index: usize,
     data: Bytes,
 ) -> Result<StoredPart, RequestFailure> {
-    remote.run(async |file| upload_of(&file)?.put_part(id, index + 1, data).await).await
+    remote.run(async |file| object_of(&file)?.put_part(id, index + 1, data).await).await
 }
 
 /// Returns the object that a file at an origin is to become.
-fn upload_of(file: &OriginFile) -> Result<&ObjectUpload, Error> {
+fn object_of(file: &OriginFile) -> Result<&ObjectUpload, Error> {
     match file {
-        OriginFile::Object(object) => Ok(object),
+        OriginFile::New(AppearingFile::Object(object)) => Ok(object),
+        file => Err(Error::new("write", file.url(), Cause::Closed)),
+    }
+}
+
+/// Returns the file of a web server that a file at an origin is to become.
+fn web_of(file: &OriginFile) -> Result<&HttpUpload, Error> {
+    match file {
+        OriginFile::New(AppearingFile::Web(file)) => Ok(file),
         file => Err(Error::new("write", file.url(), Cause::Closed)),
     }
 }

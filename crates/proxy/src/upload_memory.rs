@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const MEMORY_BYTES: usize = 512 << 20;
 /// The size of which shares are multiples.
 const UNIT_BYTES: usize = 64 << 10;
-/// Part of the memory that the files which clients of one host have open may have.
+/// Part of the memory that files of clients of one host may keep.
 const HOST_SHARE: usize = 2;
 /// Part of the memory that only the first part of a file takes.
 const RESERVE: usize = 2;
@@ -32,12 +32,14 @@ pub(crate) struct UploadMemory {
 /// Memory of a part, which is free again when it is dropped.
 pub(crate) struct PartMemory {
     permit: OwnedSemaphorePermit,
+    /// The counts of what belongs to a host.
+    counts: Vec<HostCount>,
     /// It is the memory that its file keeps.
     pub(crate) is_own: bool,
 }
 
-/// The count of the memory that a file keeps.
-pub(crate) struct HostCount {
+/// The count of memory that belongs to a host.
+struct HostCount {
     memory: Arc<UploadMemory>,
     host: ClientHost,
     units: usize,
@@ -71,6 +73,7 @@ impl PartMemory {
     /// Adds memory.
     pub(crate) fn add(&mut self, more: Self) {
         self.permit.merge(more.permit);
+        self.counts.extend(more.counts);
     }
 }
 
@@ -97,7 +100,16 @@ impl UploadMemory {
         self: &Arc<Self>,
         bytes: usize,
         host: ClientHost,
-    ) -> Result<(PartMemory, HostCount), MemoryShortage> {
+    ) -> Result<PartMemory, MemoryShortage> {
+        Ok(PartMemory { is_own: true, ..self.take(bytes, host).await? })
+    }
+
+    /// Waits for memory that counts for a host.
+    pub(crate) async fn take(
+        self: &Arc<Self>,
+        bytes: usize,
+        host: ClientHost,
+    ) -> Result<PartMemory, MemoryShortage> {
         let units = Self::units_of(bytes);
         {
             let mut hosts = self.hosts();
@@ -108,15 +120,10 @@ impl UploadMemory {
             hosts.insert(host, of_host + units);
         }
         let count = HostCount { memory: self.clone(), host, units };
-        Ok((PartMemory { is_own: true, ..self.wait(bytes).await? }, count))
-    }
-
-    /// Waits for memory.
-    pub(crate) async fn wait(&self, bytes: usize) -> Result<PartMemory, MemoryShortage> {
-        let units = u32::try_from(Self::units_of(bytes)).map_err(|_| MemoryShortage::Full)?;
+        let units = u32::try_from(units).map_err(|_| MemoryShortage::Full)?;
         let permit = self.units.clone().acquire_many_owned(units);
         match tokio::time::timeout(WAIT_TIME, permit).await {
-            Ok(Ok(permit)) => Ok(PartMemory { permit, is_own: false }),
+            Ok(Ok(permit)) => Ok(PartMemory { permit, counts: vec![count], is_own: false }),
             _ => Err(MemoryShortage::Full),
         }
     }
@@ -128,7 +135,7 @@ impl UploadMemory {
             return None;
         }
         let permit = self.units.clone().try_acquire_many_owned(u32::try_from(units).ok()?).ok()?;
-        Some(PartMemory { permit, is_own: false })
+        Some(PartMemory { permit, counts: Vec::new(), is_own: false })
     }
 
     /// Returns the free bytes.
@@ -152,7 +159,7 @@ mod tests {
         let first = memory.take_own(4 * UNIT_BYTES, host(1)).await.unwrap();
         assert_eq!(memory.take_own(1, host(1)).await.err(), Some(MemoryShortage::Host));
         let second = memory.take_own(3 * UNIT_BYTES + 1, host(2)).await.unwrap();
-        assert_eq!((memory.free(), second.0.bytes()), (0, 4 * UNIT_BYTES));
+        assert_eq!((memory.free(), second.bytes()), (0, 4 * UNIT_BYTES));
         assert_eq!(memory.take_own(1, host(3)).await.err(), Some(MemoryShortage::Full));
         let wait = memory.take_own(1, host(3));
         let (waited, ()) = tokio::join!(wait, async { drop(first) });
@@ -167,8 +174,9 @@ mod tests {
         let memory = UploadMemory::of_bytes(8 * UNIT_BYTES);
         let more: Vec<_> = std::iter::from_fn(|| memory.take_more(UNIT_BYTES)).collect();
         assert_eq!(more.len(), 4);
-        let mut own = memory.take_own(2 * UNIT_BYTES, host(1)).await.unwrap().0;
-        own.add(memory.wait(UNIT_BYTES).await.unwrap());
+        let mut own = memory.take_own(2 * UNIT_BYTES, host(1)).await.unwrap();
+        own.add(memory.take(UNIT_BYTES, host(1)).await.unwrap());
+        assert_eq!(memory.take(2 * UNIT_BYTES, host(1)).await.err(), Some(MemoryShortage::Host), "it counts");
         assert_eq!((own.bytes(), memory.free()), (3 * UNIT_BYTES, UNIT_BYTES));
     }
 }

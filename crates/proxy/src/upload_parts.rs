@@ -243,24 +243,23 @@ impl UploadParts {
 
     /// Has all later writes fail.
     pub(crate) fn end_all(&mut self) {
+        self.forget_open();
         self.is_over = true;
-        self.open.clear();
     }
 
-    /// Forgets everything that was written. Nothing is sent.
-    pub(crate) fn restart(&mut self) {
+    fn forget_open(&mut self) {
         for (_, part) in std::mem::take(&mut self.open) {
             if part.memory.is_own {
                 self.own = Some(part.memory);
             }
         }
-        self.sent.clear();
-        self.is_over = false;
     }
 
-    /// Reports whether no part was sent.
-    pub(crate) fn is_unsent(&self) -> bool {
-        self.sent.is_empty()
+    /// Forgets everything that was written. Nothing is sent.
+    pub(crate) fn restart(&mut self) {
+        self.forget_open();
+        self.sent.clear();
+        self.is_over = false;
     }
 
     /// Takes the rest of a file that is closed. Nothing is sent. `Err` has the offset of the first gap.
@@ -301,7 +300,7 @@ mod tests {
     const PART: usize = 100;
 
     async fn parts(memory: &std::sync::Arc<UploadMemory>) -> UploadParts {
-        UploadParts::new(PART, memory.take_own(PART, ClientHost::Unknown).await.unwrap().0)
+        UploadParts::new(PART, memory.take_own(PART, ClientHost::Unknown).await.unwrap())
     }
 
     /// Places data, and returns the parts that are full. Fails if it has to wait.
@@ -407,7 +406,7 @@ mod tests {
         assert_eq!(refused(&mut sent, 130), Some(WriteRefusal::Over), "it is closed");
         let mut many = parts(&memory).await;
         many.part_bytes = 10_000;
-        many.add_memory(0, memory.wait(10_000).await.unwrap());
+        many.add_memory(0, memory.take(10_000, ClientHost::Unknown).await.unwrap());
         for number in 0..PIECES_MAX as u64 {
             place(&mut many, &memory, 2 * number, b"x");
         }
@@ -423,9 +422,10 @@ mod tests {
         let FullPart { index, memory: own, .. } = place(&mut parts, &memory, 0, &[1; 100]).pop().unwrap();
         place(&mut parts, &memory, 100, &[1; 50]);
         parts.end_part(index, None, Some(own));
+        parts.end_all();
         assert!(parts.is_over() && parts.stored().is_none());
         parts.restart();
-        assert_eq!((parts.end(), parts.is_unsent(), parts.is_over()), (0, true, false));
+        assert_eq!((parts.end(), parts.sent.is_empty(), parts.is_over()), (0, true, false));
         place(&mut parts, &memory, 0, b"anew");
         assert!(matches!(parts.finish(), Ok(LastPart::Whole(data)) if data == "anew"));
     }

@@ -8,6 +8,7 @@ use super::exchange::{HttpExchange, HttpReply, HttpRequest, reason};
 use super::files::{HttpFiles, directory_path, find, is_dav_unknown, propfind, read_body, request_listing};
 use super::multistatus::{DavEntry, segments};
 use super::refusal::refusal;
+use super::web_upload::move_entry;
 use crate::answers::StatInfo;
 use crate::failure::{Cause, Error};
 
@@ -195,16 +196,26 @@ impl HttpFiles {
         Err(self.refused("mkdir", path, ErrorCode::NOT_FOUND, text))
     }
 
-    /// Renames a file of an object store. An existing one of the new name is replaced.
+    /// Renames a file, or a directory of a web server. An existing file of the new name is replaced.
     ///
     /// # Errors
-    /// [`Error`], also for a directory, and for a server that is no object store.
+    /// [`Error`], also for a directory of an object store.
     pub async fn rename(&self, from: &str, to: &str) -> Result<(), Error> {
         if let Some(store) = self.store() {
             return self.move_object(&store, from, to).await;
         }
-        let text = "files of a web server cannot be renamed".to_owned();
-        Err(self.refused("mv", from, ErrorCode::UNSUPPORTED, text))
+        // A directory would be replaced with everything in it.
+        if self.find(to).await?.is_some_and(|found| found.is_dir()) {
+            return Err(self.refused("mv", to, ErrorCode::IS_DIRECTORY, "it is a directory".to_owned()));
+        }
+        let ((url, old), (_, new)) = (self.at("mv", from)?, self.at("mv", to)?);
+        if new.path().contains('%') {
+            // Some servers do not decode the new name.
+            let text =
+                "a web server renames to names without characters that must be escaped only".to_owned();
+            return Err(self.refused("mv", to, ErrorCode::UNSUPPORTED, text));
+        }
+        move_entry(&HttpExchange::new(self.client(), &url, "mv"), &old, &new, true).await
     }
 
     /// Creates a directory. Returns `false` if the one above it is missing.

@@ -20,6 +20,7 @@
 //! | `object_upload` | [`ObjectUpload`]: a new object, sent whole or in parts |
 //! | `object_changes` | removal, renaming and directories in an object store |
 //! | `transfer` | [`HttpTransfer`]: a whole file from or to a server, for third-party copies |
+//! | `web_upload` | [`HttpUpload`]: a new file of a web server, under a temporary name until it is whole |
 //! | `url_transfer` | [`UrlTransfer`]: such a transfer for a URL of this client, with its token |
 //!
 //! Limits: 64 KiB and 128 headers of a reply, 10 redirects, 64 unused connections to each server. A body is read
@@ -46,6 +47,7 @@ mod refusal;
 mod stream;
 mod transfer;
 mod url_transfer;
+mod web_upload;
 
 pub use file::HttpFile;
 pub use files::HttpFiles;
@@ -57,3 +59,4 @@ pub use object_upload::{ObjectUpload, PartsId, StoredPart};
 pub(crate) use pool::HttpPool;
 pub use transfer::{DownloadedFile, HttpTransfer, TransferFailure, UploadSource};
 pub use url_transfer::UrlTransfer;
+pub use web_upload::HttpUpload;

@@ -16,7 +16,7 @@ pub(super) const SECTION: Section = Section {
     directives: &[
         Directive::new(&["pss.origin"], UsageFrequency::Most, "[=protocol,…] {host[:port| port] | URL | s3://bucket[/prefix] | /path}", origin::origin)
             .default("none")
-            .help("The server whose files the proxy serves. With `=`, paths name their origin: `/root:/host:port/path`. Protocols are root, roots, http and https (also dav, davs). After `=` is a list of those that paths may name; without a list they are root and roots. Files of web servers can only be read; object stores (`s3://`) are also written. Directories and other protocols do not start.")
+            .help("The server whose files the proxy serves. With `=`, paths name their origin: `/root:/host:port/path`. Protocols are root, roots, http and https (also dav, davs). After `=` is a list of those that paths may name; without a list they are root and roots. Object stores (`s3://`) and web servers with WebDAV are also written. Directories and other protocols do not start.")
             .example("origin.example.org:1094"),
         Directive::new(&["scalla.s3endpoint"], UsageFrequency::Common, "{https|http}://host[:port]", object_store::endpoint)
             .default("that of Amazon in the region")
