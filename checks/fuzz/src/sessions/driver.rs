@@ -207,7 +207,7 @@ impl FuzzDriver {
                 begin_uses(&uses_of(&file, &operation));
                 self.ask(call, PendingCallKind::File(file, operation));
             }
-            DriverTask::Read(task) | DriverTask::ReadWithHints(task, _) => self.read(&task),
+            DriverTask::Read(mut task) | DriverTask::ReadWithHints(mut task, _) => self.read(&mut task),
             DriverTask::ReadVector(task) => self.read_vector(task),
             DriverTask::Receive(receive) => self.expect(receive),
             DriverTask::Proceed(call) => self.proceed(call),

@@ -23,7 +23,7 @@ fn elsewhere() -> RedirectAnswer {
 
 impl FuzzDriver {
     /// Starts a read; every second one cannot be answered immediately.
-    pub(super) fn read(&mut self, task: &ReadTask) {
+    pub(super) fn read(&mut self, task: &mut ReadTask) {
         assert!(self.session.is_bound(task.link), "a reply for a connection that is not bound");
         let element =
             ReadElement { file: task.file, extent: Extent { offset: task.offset, length: task.length } };
@@ -51,14 +51,14 @@ impl FuzzDriver {
         self.session.read_answered(task);
     }
 
-    pub(super) fn read_vector(&mut self, task: ReadVectorTask) {
+    pub(super) fn read_vector(&mut self, mut task: ReadVectorTask) {
         let uses = self.uses_of_reads(&task.elements);
         begin_uses(&uses);
         if let Some(ReadResult::Elsewhere) = self.at_once() {
             end_uses(&uses);
             return self.session.vector_read_redirected(&task, &elsewhere(), &mut self.out);
         }
-        let reply = self.session.vector_read_began(&task);
+        let reply = self.session.vector_read_began(&mut task);
         assert_eq!(reply.left(), task.elements.len());
         self.reads.push(PendingRead { reply, uses, kind: ReadKind::Vector(task.elements) });
     }
