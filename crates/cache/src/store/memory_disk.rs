@@ -55,7 +55,7 @@ struct State {
     mounts: u64,
     /// What makes it another disk.
     identity: u64,
-    /// If not 0, one of so many reads without waiting finds only a part of its bytes in memory.
+    /// Interval of reads without waiting that find only a part of their bytes in memory; 0 for none.
     cold_one_of: u64,
     reads_now: u64,
 }
@@ -276,7 +276,7 @@ impl MemoryDisk {
         Some(state.inodes[*state.names.get(path)?].content.clone())
     }
 
-    /// Lets one of so many reads without waiting find only a part of its bytes; none for 0.
+    /// Lets every `one_of`-th read without waiting find only a part of its bytes; 0 for none.
     pub(crate) fn set_cold(&self, one_of: u64) {
         self.lock().cold_one_of = one_of;
     }

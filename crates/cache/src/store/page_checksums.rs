@@ -1,8 +1,8 @@
 //! [`PageChecksums`]: checksums of the pages of blocks that were compared with theirs, so that a small read of stored
 //! bytes verifies its pages and not a whole block.
 //!
-//! They are in memory only, in a table of a fixed size. A page whose checksum is not there, or is wrong, says nothing
-//! about the file: the block is compared then.
+//! They are in memory only, in a table of a fixed size. If the checksum of a page is missing or wrong, the whole block is
+//! compared.
 
 use digest::{crc32c, pages::PAGE_BYTES};
 use std::ops::Range;
@@ -36,8 +36,8 @@ impl PageGroup {
 /// Groups that get their memory together.
 type PageChunk = Box<[Mutex<PageGroup>]>;
 
-/// A table of checksums. A group has one place, where a later one replaces it. Those of one file do not replace each
-/// other as long as the file is not larger than what the table is for.
+/// A table of checksums. A group has one place, where a later one replaces it. Groups of one file replace each other only
+/// if the file is larger than the table covers.
 pub(crate) struct PageChecksums {
     chunks: Box<[OnceLock<PageChunk>]>,
     next_store: AtomicU64,

@@ -194,7 +194,7 @@ fn a_file_of_xrootd_is_used_and_gets_checksums() {
     let theirs = crate::Cinfo::decode(&ours).unwrap().encode();
     disk.put(&key().state(), &theirs);
     let store = open(&context(&disk), ONE).unwrap();
-    // Of two reads at once, the later one compares with what the first one has found.
+    // The later of two concurrent reads compares with the checksum that the first one has recorded.
     let right = digest::crc32c(&content(ONE, 3));
     assert!(
         store.has_checksum(3, right) && !store.has_checksum(3, right ^ 1) && !store.has_checksum(4, right)
