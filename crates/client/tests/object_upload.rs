@@ -161,6 +161,23 @@ async fn replies_without_what_is_needed_are_errors() {
     assert!(matches!(error.cause(), Cause::BadAnswer(_)), "{error}");
 }
 
+#[tokio::test]
+async fn a_bucket_is_never_changed() {
+    // An empty bucket is an empty directory.
+    let server = FakeHttp::start(|request| none(request).unwrap_or_else(|| head("204 No Content", ""))).await;
+    let files = store_client(&server).http_files(&server.url("/"));
+    for path in ["/b", "/b/", "/b//"] {
+        let error = files.remove_directory(path).await.unwrap_err();
+        assert_eq!(code(&error), Some(ErrorCode::FS_ERROR), "{error}");
+        files.remove_file(path).await.unwrap_err();
+        files.rename("/b/old", path).await.unwrap_err();
+        store_client(&server).create_object(&server.url(path), false).await.unwrap_err();
+    }
+    for method in ["DELETE", "PUT", "POST"] {
+        assert!(server.requests(method).is_empty(), "{method}");
+    }
+}
+
 /// Returns the files of a store with the object `old`, and the requests for changes are answered by `script`.
 async fn renamed(script: impl Fn(&Received) -> Vec<Action> + Send + Sync + 'static) -> (HttpFiles, FakeHttp) {
     let server = FakeHttp::start(move |request| match (request.method(), request.target()) {

@@ -285,6 +285,9 @@ impl<'a> HttpExchange<'a> {
         request: &HttpRequest,
         address: &HttpAddress,
     ) -> Result<(Response<()>, HttpBody), Cause> {
+        if let Some(store) = self.store().filter(|_| is_change(&request.method)) {
+            store.check_change(address)?;
+        }
         let begun = Instant::now();
         let late = |_: Elapsed| Cause::TimedOut(begun.elapsed().as_secs());
         let until = self.client.until(self.end).answer;

@@ -79,6 +79,20 @@ impl ObjectStore {
         HttpAddress::in_server(&self.server, &format!("/{}?{query}", self.bucket))
     }
 
+    /// Fails if a request for a change is not about an object: without a key, it would remove or replace the bucket.
+    /// A server may resolve dots in a path.
+    pub(super) fn check_change(&self, address: &HttpAddress) -> Result<(), Cause> {
+        let key = self.key(address)?;
+        if key.iter().all(|&byte| byte == b'/') {
+            let text = format!("{address} is the bucket itself, which is not changed");
+            return Err(Cause::Server { code: ErrorCode::FS_ERROR, text });
+        }
+        if key.split(|&byte| byte == b'/').any(|name| matches!(name, b"." | b"..")) {
+            return Err(Cause::BadArgument(format!("{address} has dots as a name, which no object gets")));
+        }
+        Ok(())
+    }
+
     /// Adds the headers by which the store knows the sender. No other server gets them.
     pub(super) fn sign(
         &self,
@@ -217,6 +231,23 @@ mod tests {
         }
         for url in ["http://h:9000//bb/x", "http://h:9001//b/x", "https://h:9000//b/x", "http://h:9000//x"] {
             assert!(key(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn only_objects_are_changed() {
+        let change = |url: &str| store().check_change(&HttpAddress::of(&Url::parse(url).unwrap()).unwrap());
+        for url in
+            ["http://h:9000//b/x", "http://h:9000//b/x/", "http://h:9000//b//x", "http://h:9000//b/..x"]
+        {
+            assert_eq!(change(url), Ok(()), "{url}");
+        }
+        for url in ["http://h:9000//b", "http://h:9000//b/", "http://h:9000//b//"] {
+            assert!(matches!(change(url), Err(Cause::Server { code: ErrorCode::FS_ERROR, .. })), "{url}");
+        }
+        let of = |target| store().check_change(&HttpAddress::in_server(&store().server, target).unwrap());
+        for target in ["/b/.", "/b/x/..", "/b/%2e%2E", "/b/./x", "/c/x", "/b/../c/x", "/b?uploads="] {
+            assert!(of(target).is_err(), "{target}");
         }
     }
 
