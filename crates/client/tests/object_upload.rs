@@ -96,6 +96,39 @@ async fn a_lost_request_is_repeated_only_if_that_replaces_nothing() {
 }
 
 #[tokio::test]
+async fn what_replaces_nothing_is_made_once() {
+    // The store has made it, and a repetition would find it.
+    let (upload, server) = begin(true, |_, number| match number {
+        0 => reply("500 Internal Server Error", "", b""),
+        _ => reply("412 Precondition Failed", "", b""),
+    })
+    .await;
+    let error = upload.put(Bytes::new()).await.unwrap_err();
+    assert_eq!((code(&error), error.is_uncertain()), (Some(ErrorCode::SERVER_ERROR), true), "{error}");
+    assert_eq!(server.requests("PUT").len(), 1);
+    for status in ["412 Precondition Failed", "409 Conflict"] {
+        let (upload, server) = begin(true, move |_, number| match number {
+            0 => reply("503 Slow Down", "", b""),
+            _ => reply(status, "", b""),
+        })
+        .await;
+        let error = upload.put(Bytes::new()).await.unwrap_err();
+        assert_eq!((code(&error), error.is_uncertain()), (Some(ErrorCode::IT_EXISTS), true), "{error}");
+        assert_eq!(server.requests("PUT").len(), 2);
+    }
+    let (upload, _server) = begin(true, |_, _| reply("409 Conflict", "", b"")).await;
+    let error = upload.put(Bytes::new()).await.unwrap_err();
+    assert_eq!((code(&error), error.is_uncertain()), (Some(ErrorCode::IT_EXISTS), false), "{error}");
+    // One that replaces is repeated, and may have been made once it has failed.
+    let (upload, _server) = begin(false, |_, number| match number {
+        0 => reply("500 Internal Server Error", "", b""),
+        _ => reply("403 Forbidden", "", b""),
+    })
+    .await;
+    assert!(upload.put(Bytes::new()).await.unwrap_err().is_uncertain());
+}
+
+#[tokio::test]
 async fn parts_are_sent_under_the_id_of_their_upload() {
     let (upload, server) = begin(false, |request, number| match (request.method(), number) {
         ("POST", 0) => reply("200 OK", "", b"<R><UploadId>u&amp;1/+</UploadId></R>"),
@@ -126,10 +159,13 @@ async fn parts_are_sent_under_the_id_of_their_upload() {
 #[tokio::test]
 async fn only_a_certain_success_completes_an_object() {
     type Answer = fn() -> Vec<Action>;
-    let answers: [(Answer, bool); 6] = [
+    let answers: [(Answer, bool); 9] = [
         (|| vec![Action::Close], true),
         (|| reply("200 OK", "", b""), true),
-        (|| reply("200 OK", "", b"<Error><Code>InternalError</Code></Error>"), false),
+        (|| reply("200 OK", "", b"<Error><Code>InternalError</Code></Error>"), true),
+        (|| reply("200 OK", "", b"<Error><Code>InvalidPart</Code></Error>"), false),
+        (|| reply("500 Internal Server Error", "", b""), true),
+        (|| reply("502 Bad Gateway", "", b""), true),
         (|| reply("404 Not Found", "", b"<Error><Code>NoSuchUpload</Code></Error>"), true),
         (|| reply("403 Forbidden", "", b"<Error><Code>AccessDenied</Code></Error>"), false),
         (|| reply("200 OK", "", &[b' '; 70_000]), true),
@@ -145,6 +181,24 @@ async fn only_a_certain_success_completes_an_object() {
         assert_eq!(error.is_uncertain(), is_uncertain, "{number}: {error}");
         assert_eq!(server.requests("POST").len(), 2, "{number}");
     }
+}
+
+#[tokio::test]
+async fn an_upload_is_begun_once() {
+    for answer in
+        [(|| vec![Action::Close]) as fn() -> Vec<Action>, || reply("500 Internal Server Error", "", b"")]
+    {
+        let (upload, server) = begin(false, move |_, _| answer()).await;
+        let error = upload.begin().await.unwrap_err();
+        assert!(!error.is_uncertain(), "no object was to appear: {error}");
+        assert_eq!(server.requests("POST").len(), 1);
+    }
+    let (upload, _server) = begin(false, |_, number| match number {
+        0 => reply("503 Slow Down", "", b""),
+        _ => reply("200 OK", "", b"<UploadId>u</UploadId>"),
+    })
+    .await;
+    upload.begin().await.unwrap();
 }
 
 #[tokio::test]
@@ -210,6 +264,23 @@ async fn a_name_is_removed_only_when_its_copy_is_there() {
         let (files, server) = renamed(move |_| answer.lock().unwrap().take().unwrap()).await;
         files.rename("/b/old", "/b/new").await.unwrap_err();
         assert!(server.requests("DELETE").is_empty());
+    }
+    // The new name may be there.
+    for step in ["PUT", "DELETE"] {
+        let (files, _server) = renamed(move |request| match request.method() {
+            method if method == step => vec![Action::Close],
+            _ => copied(request),
+        })
+        .await;
+        let error = files.rename("/b/old", "/b/new").await.unwrap_err();
+        assert!(error.is_uncertain() && matches!(error.cause(), Cause::Lost(_)), "{error}");
+    }
+    let (files, _server) = renamed(|_| vec![Action::Close]).await;
+    for error in [
+        files.remove_file("/b/old").await.unwrap_err(),
+        files.make_directory("/b/d", false).await.unwrap_err(),
+    ] {
+        assert!(error.is_uncertain(), "{error}");
     }
     let (files, server) = renamed(copied).await;
     for from in ["/b/none", "/b/"] {

@@ -42,7 +42,8 @@ pub(super) struct HttpRequest {
     pub(super) method: Method,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
-    /// It is never made again on another connection.
+    /// It is made again only if the server says that it has not begun with it: not on another connection, and not after
+    /// an internal error.
     pub(super) is_once: bool,
 }
 
@@ -98,6 +99,8 @@ pub(super) struct HttpReply {
     pub(super) hops: Vec<String>,
     /// Each redirect has only added the slash of a directory.
     pub(super) is_directory: bool,
+    /// The server has refused an earlier attempt for the moment.
+    pub(super) is_repeated: bool,
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: HttpBody,
@@ -215,17 +218,23 @@ impl<'a> HttpExchange<'a> {
         Error::new(self.operation, self.url, cause)
     }
 
-    /// Makes a request at an address, and follows redirects.
+    /// Makes a request at an address, and follows redirects. The error of a change at a store tells whether it may have
+    /// been made: the reply is lost, or an attempt has ended with an error inside of the store.
     pub(super) async fn send(&self, request: &HttpRequest, from: &HttpAddress) -> Result<HttpReply, Error> {
         let (mut address, mut hops, mut pauses) = (from.clone(), Vec::new(), 0);
         let mut visited = vec![from.clone()];
-        let mut is_directory = true;
+        let (mut is_directory, mut is_unknown) = (true, false);
+        let changes_store = self.store().is_some() && is_change(&request.method);
         let redirects_max = self.client.settings().redirect_limit.min(REDIRECTS_MAX);
         loop {
-            let failed = |cause| self.error(cause, &address, &hops);
             let sent = self.send_once(request, &address).await;
-            let (response, body) = sent.map_err(failed)?;
+            let (response, body) = sent.map_err(|cause| {
+                let is_lost = changes_store && object_store::is_lost(&cause);
+                self.error(cause, &address, &hops).uncertain(is_lost || is_unknown)
+            })?;
             let (status, headers) = (response.status(), response.headers());
+            is_unknown |= changes_store && object_store::is_unknown_outcome(status);
+            let failed = |cause| self.error(cause, &address, &hops).uncertain(is_unknown);
             if self.store().is_some() && status.is_redirection() {
                 return Err(failed(object_store::redirected(status, headers, &address)));
             }
@@ -249,7 +258,8 @@ impl<'a> HttpExchange<'a> {
                 address = next;
                 continue;
             }
-            let of_store = || self.store().and_then(|_| object_store::pause_of(status, pauses));
+            let of_store =
+                || self.store().and_then(|_| object_store::pause_of(status, pauses, request.is_once));
             let pause = pause_of(status, headers).or_else(of_store);
             if let Some(pause) = pause.filter(|_| pauses < PAUSES_MAX) {
                 if Instant::now().checked_add(pause).is_none_or(|until| until >= self.end) {
@@ -264,9 +274,9 @@ impl<'a> HttpExchange<'a> {
             if self.store().is_some() && object_store::is_refusal(status) {
                 return Err(failed(object_store::store_refusal(status, body, &address).await));
             }
-            let is_directory = is_directory && !hops.is_empty();
+            let (is_directory, is_repeated) = (is_directory && !hops.is_empty(), pauses > 0);
             let (status, headers) = (response.status(), response.into_parts().0.headers);
-            return Ok(HttpReply { address, hops, is_directory, status, headers, body });
+            return Ok(HttpReply { address, hops, is_directory, is_repeated, status, headers, body });
         }
     }
 

@@ -68,7 +68,7 @@ async fn find_by_head(
     known_size: Option<u64>,
 ) -> Result<FoundFile, Error> {
     let reply = exchange.send(&HttpRequest::new(Method::HEAD), from).await?;
-    let HttpReply { address, hops, is_directory, status, headers, body } = reply;
+    let HttpReply { address, hops, is_directory, status, headers, body, .. } = reply;
     body.discard().await;
     if is_directory && status != StatusCode::NOT_FOUND {
         return Ok(FoundFile::directory(address));
@@ -169,7 +169,7 @@ impl FirstByte {
 /// Requests the first byte of a file.
 async fn first_byte(exchange: &HttpExchange<'_>, from: &HttpAddress) -> Result<FirstByte, Error> {
     let request = HttpRequest::new(Method::GET).with("range", "bytes=0-0");
-    let HttpReply { address, hops, is_directory, status, headers, body } =
+    let HttpReply { address, hops, is_directory, status, headers, body, .. } =
         exchange.send(&request, from).await?;
     let range = text(&headers, &header::CONTENT_RANGE).and_then(ContentRange::parse);
     let size = match status {

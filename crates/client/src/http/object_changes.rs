@@ -11,7 +11,7 @@ use super::exchange::{HttpExchange, HttpReply, HttpRequest};
 use super::files::{FoundFile, HttpFiles, directory_path, find};
 use super::object_files::{is_empty_prefix, stat_object};
 use super::object_store::{ObjectStore, code_in, store_refusal};
-use super::object_upload::result_text;
+use super::object_upload::{INTERNAL_ERROR, result_text};
 use crate::failure::{Cause, Error};
 
 /// Maximum size of an object that a store copies with one request.
@@ -117,12 +117,7 @@ fn refused(exchange: &HttpExchange<'_>, code: ErrorCode, text: String) -> Error 
 
 /// Removes an object.
 async fn delete(exchange: &HttpExchange<'_>, address: &HttpAddress) -> Result<(), Error> {
-    let reply = exchange.send(&HttpRequest::new(Method::DELETE), address).await;
-    let lost = |error: Error| {
-        let is_lost = matches!(error.cause(), Cause::Lost(_) | Cause::TimedOut(_));
-        error.uncertain(is_lost)
-    };
-    let HttpReply { status, body, .. } = reply.map_err(lost)?;
+    let HttpReply { status, body, .. } = exchange.send(&HttpRequest::new(Method::DELETE), address).await?;
     if status.is_success() || status == StatusCode::NOT_FOUND {
         body.discard().await;
         return Ok(());
@@ -156,7 +151,8 @@ async fn copy(
         }
         Some(code) => {
             let text = format!("{old} could not be copied ({code})");
-            Err(failed(Cause::Server { code: ErrorCode::SERVER_ERROR, text }))
+            Err(failed(Cause::Server { code: ErrorCode::SERVER_ERROR, text })
+                .uncertain(code == INTERNAL_ERROR))
         }
     }
 }

@@ -130,18 +130,29 @@ impl ObjectStore {
     }
 }
 
-/// Returns the pause after a reply that asks for none, if the request is to be made again.
-pub(super) fn pause_of(status: StatusCode, pauses: usize) -> Option<Duration> {
+/// Returns the pause after a reply that asks for none, if the request is to be made again. One that is made once is
+/// repeated only if the store has not begun with it.
+pub(super) fn pause_of(status: StatusCode, pauses: usize, is_once: bool) -> Option<Duration> {
     let is_overloaded = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-    let is_repeated =
-        is_overloaded || (status == StatusCode::INTERNAL_SERVER_ERROR && pauses < ERROR_PAUSES_MAX);
+    let is_repeated = is_overloaded
+        || (status == StatusCode::INTERNAL_SERVER_ERROR && !is_once && pauses < ERROR_PAUSES_MAX);
     let doubled = || Duration::from_secs(1 << pauses.min(10)).min(PAUSE_MAX);
     is_repeated.then(doubled)
 }
 
+/// Reports whether a store that fails with a status may have made a change.
+pub(super) fn is_unknown_outcome(status: StatusCode) -> bool {
+    status.is_server_error() && !matches!(status.as_u16(), 501 | 503 | 505 | 507)
+}
+
+/// Reports whether the cause is that no reply, or none that can be read, has arrived.
+pub(super) const fn is_lost(cause: &Cause) -> bool {
+    matches!(cause, Cause::Lost(_) | Cause::TimedOut(_) | Cause::BadAnswer(_) | Cause::TooLarge(_))
+}
+
 /// Reports whether a status is an error that no caller distinguishes from others.
 pub(super) fn is_refusal(status: StatusCode) -> bool {
-    let is_known = matches!(status.as_u16(), 404 | 412 | 416);
+    let is_known = matches!(status.as_u16(), 404 | 409 | 412 | 416);
     (status.is_client_error() || status.is_server_error()) && !is_known
 }
 
@@ -263,12 +274,14 @@ mod tests {
 
     #[test]
     fn pauses_grow_and_errors_are_repeated_few_times() {
-        let seconds = |status, pauses| pause_of(status, pauses).map(|pause| pause.as_secs());
+        let seconds = |status, pauses| pause_of(status, pauses, false).map(|pause| pause.as_secs());
         assert_eq!(seconds(StatusCode::SERVICE_UNAVAILABLE, 0), Some(1));
         assert_eq!(seconds(StatusCode::SERVICE_UNAVAILABLE, 2), Some(4));
         assert_eq!(seconds(StatusCode::TOO_MANY_REQUESTS, 15), Some(30));
         assert_eq!(seconds(StatusCode::INTERNAL_SERVER_ERROR, 2), Some(4));
         assert_eq!(seconds(StatusCode::INTERNAL_SERVER_ERROR, 3), None);
         assert_eq!(seconds(StatusCode::FORBIDDEN, 0), None);
+        assert_eq!(pause_of(StatusCode::INTERNAL_SERVER_ERROR, 0, true), None);
+        assert_eq!(pause_of(StatusCode::SERVICE_UNAVAILABLE, 0, true), Some(Duration::from_secs(1)));
     }
 }

@@ -26,6 +26,8 @@ use std::sync::Arc;
 const REPETITIONS_MAX: usize = 2;
 /// Maximum size of a reply that describes a result.
 const RESULT_BYTES_MAX: usize = 64 * 1024;
+/// The code of an error inside of the store, after which it may have made the change.
+pub(super) const INTERNAL_ERROR: &str = "InternalError";
 /// Maximum length of the id of an upload, and of the entity tag of a part.
 const ID_BYTES_MAX: usize = 2048;
 
@@ -134,15 +136,12 @@ impl ObjectUpload {
             true => exchange.send(&request, &self.state.address).await,
             false => send_again(&exchange, &request, &self.state.address).await,
         };
-        let reply = sent.map_err(|error| uncertain_if_lost(error, &exchange))?;
-        let HttpReply { address, status, body, .. } = reply;
-        match status {
-            status if status.is_success() => {
-                body.discard().await;
-                Ok(())
-            }
-            status => Err(self.refused(&exchange, status, body, &address).await),
+        let reply = sent?;
+        if !reply.status.is_success() {
+            return Err(self.refused(&exchange, reply).await);
         }
+        reply.body.discard().await;
+        Ok(())
     }
 
     /// Returns a request that replaces nothing, if that is wanted.
@@ -153,26 +152,26 @@ impl ObjectUpload {
         }
     }
 
-    async fn refused(
-        &self,
-        exchange: &HttpExchange<'_>,
-        status: StatusCode,
-        body: HttpBody,
-        address: &HttpAddress,
-    ) -> Error {
-        let cause = match status {
-            StatusCode::PRECONDITION_FAILED | StatusCode::CONFLICT if self.state.is_new => {
-                let text = format!(
-                    "{address} exists: another client has created it, or an attempt of this one that the store has reported as failed"
-                );
-                Cause::Server { code: ErrorCode::IT_EXISTS, text }
-            }
-            status => store_refusal(status, body, address).await,
-        };
-        exchange.error(cause, address, &[])
+    /// Returns the error of a reply. What a repetition finds may be what the first attempt has made.
+    async fn refused(&self, exchange: &HttpExchange<'_>, reply: HttpReply) -> Error {
+        let HttpReply { address, is_repeated, status, body, .. } = reply;
+        let exists = matches!(status, StatusCode::PRECONDITION_FAILED | StatusCode::CONFLICT);
+        if exists && self.state.is_new {
+            return exchange.error(self.exists(), &address, &[]).uncertain(is_repeated);
+        }
+        exchange.error(store_refusal(status, body, &address).await, &address, &[])
     }
 
-    /// Begins an upload in parts.
+    /// Returns the cause of an object that replaces nothing and is there.
+    fn exists(&self) -> Cause {
+        let text = format!(
+            "{} exists: another client has created it, or an attempt of this one that the store has reported as failed",
+            self.state.address
+        );
+        Cause::Server { code: ErrorCode::IT_EXISTS, text }
+    }
+
+    /// Begins an upload in parts. That is asked for once, because nobody knows the id whose reply is lost.
     ///
     /// # Errors
     /// [`Error`].
@@ -180,7 +179,8 @@ impl ObjectUpload {
         let exchange = self.exchange("write");
         let address = self.with_query("uploads=").map_err(|cause| exchange.refused(cause))?;
         let request = HttpRequest::new(Method::POST).with("content-type", "application/octet-stream");
-        let HttpReply { status, body, .. } = exchange.send(&request, &address).await?;
+        let request = HttpRequest { is_once: true, ..request };
+        let HttpReply { status, body, .. } = exchange.send(&request, &address).await.map_err(invisible)?;
         let failed = |cause| exchange.error(cause, &address, &[]);
         if status != StatusCode::OK {
             return Err(failed(store_refusal(status, body, &address).await));
@@ -199,7 +199,8 @@ impl ObjectUpload {
         let address =
             self.with_query(&Self::query_of(id, Some(number))).map_err(|cause| exchange.refused(cause))?;
         let request = HttpRequest { body: data, ..HttpRequest::new(Method::PUT) };
-        let HttpReply { status, headers, body, .. } = send_again(&exchange, &request, &address).await?;
+        let sent = send_again(&exchange, &request, &address).await;
+        let HttpReply { status, headers, body, .. } = sent.map_err(invisible)?;
         let failed = |cause| exchange.error(cause, &address, &[]);
         if !status.is_success() {
             return Err(failed(store_refusal(status, body, &address).await));
@@ -221,30 +222,28 @@ impl ObjectUpload {
         let request =
             self.conditional(HttpRequest::new(Method::POST).with("content-type", "application/xml"));
         let request = HttpRequest { body, is_once: true, ..request };
-        let reply = exchange.send(&request, &address).await;
-        let HttpReply { status, body, .. } = reply.map_err(|error| uncertain_if_lost(error, &exchange))?;
+        let reply = exchange.send(&request, &address).await?;
         let failed = |cause| exchange.error(cause, &address, &[]);
-        if status != StatusCode::OK {
+        if reply.status != StatusCode::OK {
             // An upload that is gone may be the one that an earlier attempt has completed.
-            let is_gone = status == StatusCode::NOT_FOUND;
-            return Err(self.refused(&exchange, status, body, &address).await.uncertain(is_gone));
+            let is_gone = reply.status == StatusCode::NOT_FOUND;
+            let error = self.refused(&exchange, reply).await;
+            let is_uncertain = is_gone || error.is_uncertain();
+            return Err(error.uncertain(is_uncertain));
         }
         // A store can begin a success and find later that it is none.
-        let result = result_text(body).await.map_err(|cause| failed(cause).uncertain(true))?;
+        let result = result_text(reply.body).await.map_err(|cause| failed(cause).uncertain(true))?;
         match code_in(result.as_bytes()) {
             None if result.contains("<CompleteMultipartUploadResult") => Ok(()),
             None => Err(failed(Cause::BadAnswer("it does not say that the object is complete".to_owned()))
                 .uncertain(true)),
             Some(code) if code == "PreconditionFailed" && self.state.is_new => {
-                let text = format!(
-                    "{} exists: another client has created it, or an attempt of this one that the store has reported as failed",
-                    self.state.address
-                );
-                Err(failed(Cause::Server { code: ErrorCode::IT_EXISTS, text }))
+                Err(failed(self.exists()).uncertain(reply.is_repeated))
             }
             Some(code) => {
                 let text = format!("{} could not be completed ({code})", self.state.address);
-                Err(failed(Cause::Server { code: ErrorCode::SERVER_ERROR, text }))
+                Err(failed(Cause::Server { code: ErrorCode::SERVER_ERROR, text })
+                    .uncertain(code == INTERNAL_ERROR))
             }
         }
     }
@@ -257,7 +256,7 @@ impl ObjectUpload {
         let exchange = self.exchange("close");
         let address = self.with_query(&Self::query_of(id, None)).map_err(|cause| exchange.refused(cause))?;
         let HttpReply { status, body, .. } =
-            send_again(&exchange, &HttpRequest::new(Method::DELETE), &address).await?;
+            send_again(&exchange, &HttpRequest::new(Method::DELETE), &address).await.map_err(invisible)?;
         body.discard().await;
         match status {
             status if status.is_success() || status == StatusCode::NOT_FOUND => Ok(()),
@@ -281,16 +280,9 @@ async fn send_again(
     }
 }
 
-/// Marks the error of a change whose reply did not arrive. A store that has replied has refused it.
-fn uncertain_if_lost(error: Error, exchange: &HttpExchange<'_>) -> Error {
-    let is_lost = match error.cause() {
-        Cause::Lost(_) | Cause::TimedOut(_) | Cause::BadAnswer(_) | Cause::TooLarge(_) => true,
-        // After an internal error, too.
-        Cause::Server { code, .. } => *code == ErrorCode::SERVER_ERROR && exchange.operation == "close",
-        _ => false,
-    };
-    let is_uncertain = is_lost || error.is_uncertain();
-    error.uncertain(is_uncertain)
+/// Returns the error of a request after which no object is another one, whatever the store has done.
+fn invisible(error: Error) -> Error {
+    error.uncertain(false)
 }
 
 fn part_of(headers: &HeaderMap) -> Option<String> {
