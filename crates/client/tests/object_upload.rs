@@ -9,6 +9,7 @@ use client::xroot::ErrorCode;
 use client::{Bytes, Cause, Client, Error};
 use http_support::{Action, FakeHttp, Received, VERSION, client, head, reply};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 fn store_client(server: &FakeHttp) -> Client {
     let client = client();
@@ -199,6 +200,42 @@ async fn an_upload_is_begun_once() {
     })
     .await;
     upload.begin().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_part_that_may_arrive_later_is_removed_again() {
+    for is_dropped in [false, true] {
+        // The lost part has arrived after the first removal.
+        let removals = AtomicUsize::new(0);
+        let (upload, server) = begin(false, move |request, _| match request.method() {
+            "POST" => reply("200 OK", "", b"<UploadId>u</UploadId>"),
+            "PUT" if is_dropped => vec![Action::Hang],
+            "PUT" => vec![Action::Close],
+            _ => match removals.fetch_add(1, Ordering::Relaxed) {
+                0 => head("204 No Content", ""),
+                _ => reply("404 Not Found", "", b""),
+            },
+        })
+        .await;
+        let id = upload.begin().await.unwrap();
+        let part = upload.put_part(&id, 1, Bytes::from_static(b"abc"));
+        tokio::select! {
+            sent = part => assert!(sent.is_err()),
+            () = received(&server, "PUT", if is_dropped { 1 } else { usize::MAX }) => {}
+        }
+        upload.abort(&id).await.unwrap();
+        received(&server, "DELETE", 2).await;
+    }
+}
+
+/// Waits until a server has received requests of a method.
+async fn received(server: &FakeHttp, method: &str, count: usize) {
+    let wait = async {
+        while server.requests(method).len() < count {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap();
 }
 
 #[tokio::test]

@@ -14,16 +14,20 @@ use super::address::HttpAddress;
 use super::exchange::{HttpBody, HttpExchange, HttpReply, HttpRequest};
 use super::headers::text;
 use super::object_files::stat_object;
-use super::object_store::{code_in, store_refusal};
+use super::object_store::{code_in, is_lost, store_refusal};
 use super::refusal::refusal;
 use crate::client::Client;
 use crate::failure::{Cause, Error};
 use crate::pacing::RequestPacing;
 use crate::url::Url;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Number of times that a request is repeated whose connection was lost.
 const REPETITIONS_MAX: usize = 2;
+/// Pauses in seconds before the parts are removed again of an upload of which one may arrive later.
+const ABORT_PAUSES: [u64; 4] = [1, 5, 30, 120];
 /// Maximum size of a reply that describes a result.
 const RESULT_BYTES_MAX: usize = 64 * 1024;
 /// The code of an error inside of the store, after which it may have made the change.
@@ -43,6 +47,22 @@ struct ObjectUploadState {
     address: HttpAddress,
     /// No object of this name may be replaced.
     is_new: bool,
+    /// A part whose reply did not arrive may still be on its way in the store.
+    has_lost_part: AtomicBool,
+}
+
+/// A part that is being sent. If it is dropped before each of its attempts has a reply, its outcome is unknown.
+struct SentPart<'a> {
+    state: &'a ObjectUploadState,
+    has_reply: bool,
+}
+
+impl Drop for SentPart<'_> {
+    fn drop(&mut self) {
+        if !self.has_reply {
+            self.state.has_lost_part.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The id of an upload in parts.
@@ -90,7 +110,12 @@ impl ObjectUpload {
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
-        let state = Arc::new(ObjectUploadState { url: url.clone(), address, is_new });
+        let state = Arc::new(ObjectUploadState {
+            url: url.clone(),
+            address,
+            is_new,
+            has_lost_part: AtomicBool::new(false),
+        });
         Ok(Self { client: client.clone(), state })
     }
 
@@ -134,7 +159,7 @@ impl ObjectUpload {
         let sent = match self.state.is_new {
             // The reply to a repetition could be the refusal of what the first one has created.
             true => exchange.send(&request, &self.state.address).await,
-            false => send_again(&exchange, &request, &self.state.address).await,
+            false => send_again(&exchange, &request, &self.state.address).await.0,
         };
         let reply = sent?;
         if !reply.status.is_success() {
@@ -199,7 +224,10 @@ impl ObjectUpload {
         let address =
             self.with_query(&Self::query_of(id, Some(number))).map_err(|cause| exchange.refused(cause))?;
         let request = HttpRequest { body: data, ..HttpRequest::new(Method::PUT) };
-        let sent = send_again(&exchange, &request, &address).await;
+        let mut part = SentPart { state: &self.state, has_reply: false };
+        let (sent, lost) = send_again(&exchange, &request, &address).await;
+        part.has_reply = lost == 0 && !matches!(&sent, Err(error) if is_lost(error.cause()));
+        drop(part);
         let HttpReply { status, headers, body, .. } = sent.map_err(invisible)?;
         let failed = |cause| exchange.error(cause, &address, &[]);
         if !status.is_success() {
@@ -248,34 +276,61 @@ impl ObjectUpload {
         }
     }
 
-    /// Removes the parts of an upload. One that is not known is removed.
+    /// Removes the parts of an upload. One that is not known is removed. If the store can still receive a part, it is
+    /// removed again in the background.
     ///
     /// # Errors
     /// [`Error`].
     pub async fn abort(&self, id: &PartsId) -> Result<(), Error> {
+        let is_known = self.abort_once(id).await?;
+        if is_known && self.state.has_lost_part.load(Ordering::Relaxed) {
+            let (upload, id) = (self.clone(), id.clone());
+            tokio::spawn(async move { upload.abort_again(&id).await });
+        }
+        Ok(())
+    }
+
+    /// Removes an upload until the store does not know it.
+    async fn abort_again(&self, id: &PartsId) {
+        for pause in ABORT_PAUSES {
+            tokio::time::sleep(Duration::from_secs(pause)).await;
+            match self.abort_once(id).await {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    let path = self.state.url.path.as_str();
+                    tracing::warn!(path, %error, "a part of an object that was not completed may stay in the store");
+                }
+            }
+        }
+    }
+
+    /// Removes the parts of an upload. Returns whether the store knew it.
+    async fn abort_once(&self, id: &PartsId) -> Result<bool, Error> {
         let exchange = self.exchange("close");
         let address = self.with_query(&Self::query_of(id, None)).map_err(|cause| exchange.refused(cause))?;
-        let HttpReply { status, body, .. } =
-            send_again(&exchange, &HttpRequest::new(Method::DELETE), &address).await.map_err(invisible)?;
+        let (sent, _) = send_again(&exchange, &HttpRequest::new(Method::DELETE), &address).await;
+        let HttpReply { status, body, .. } = sent.map_err(invisible)?;
         body.discard().await;
         match status {
-            status if status.is_success() || status == StatusCode::NOT_FOUND => Ok(()),
+            StatusCode::NOT_FOUND => Ok(false),
+            status if status.is_success() => Ok(true),
             status => Err(exchange.error(refusal(status, &address), &address, &[])),
         }
     }
 }
 
-/// Makes a request that can be repeated, also if its connection is lost.
+/// Makes a request that can be repeated, also if its connection is lost. Returns how often that was so, too.
 async fn send_again(
     exchange: &HttpExchange<'_>,
     request: &HttpRequest,
     address: &HttpAddress,
-) -> Result<HttpReply, Error> {
+) -> (Result<HttpReply, Error>, usize) {
     let mut lost = 0;
     loop {
         match exchange.send(request, address).await {
             Err(error) if lost < REPETITIONS_MAX && matches!(error.cause(), Cause::Lost(_)) => lost += 1,
-            sent => return sent,
+            sent => return (sent, lost),
         }
     }
 }
