@@ -253,6 +253,46 @@ async fn replies_without_what_is_needed_are_errors() {
 }
 
 #[tokio::test]
+async fn directories_are_changed_as_those_of_a_disk() {
+    let server = FakeHttp::start(|request| match (request.method(), request.target()) {
+        ("HEAD", "/b/f") => head("200 OK", &format!("Content-Length: 3\r\n{VERSION}")),
+        ("GET", target) => {
+            let keys = match target.rsplit_once("prefix=").map(|(_, prefix)| prefix) {
+                Some("empty%2F") => "<Contents><Key>empty/</Key><Size>0</Size></Contents>",
+                Some("full%2F") => "<CommonPrefixes><Prefix>full/d/</Prefix></CommonPrefixes>",
+                _ => "",
+            };
+            reply("200 OK", "", format!("<ListBucketResult>{keys}</ListBucketResult>").as_bytes())
+        }
+        ("HEAD", _) => head("404 Not Found", "Content-Length: 0\r\n"),
+        ("PUT", _) => reply("200 OK", "", b""),
+        _ => head("204 No Content", ""),
+    })
+    .await;
+    let files = store_client(&server).http_files(&server.url("/"));
+    for (path, made, removed, removed_as_file) in [
+        ("/b/f", Some(ErrorCode::IT_EXISTS), Some(ErrorCode::FS_ERROR), None),
+        ("/b/empty", None, None, None),
+        ("/b/full", None, Some(ErrorCode::IT_EXISTS), Some(ErrorCode::IT_EXISTS)),
+        ("/b/none", None, None, Some(ErrorCode::NOT_FOUND)),
+    ] {
+        // Only servers give codes.
+        let of = |changed: Result<(), Error>| {
+            changed.err().map(|error| code(&error).unwrap_or_else(|| panic!("{error}")))
+        };
+        assert_eq!(of(files.make_directory(path, false).await), made, "{path}");
+        assert_eq!(of(files.remove_directory(path).await), removed, "{path}");
+        assert_eq!(of(files.remove_file(path).await), removed_as_file, "{path}");
+    }
+    let lines = |method: &str| -> Vec<String> {
+        server.requests(method).iter().map(|head| head.lines().next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(lines("PUT"), ["PUT /b/none/ HTTP/1.1"], "only what is missing is made");
+    let marker = "DELETE /b/empty/ HTTP/1.1";
+    assert_eq!(lines("DELETE"), ["DELETE /b/f HTTP/1.1", marker, marker]);
+}
+
+#[tokio::test]
 async fn a_bucket_is_never_changed() {
     // An empty bucket is an empty directory.
     let server = FakeHttp::start(|request| none(request).unwrap_or_else(|| head("204 No Content", ""))).await;

@@ -25,10 +25,10 @@ impl HttpFiles {
         }
     }
 
-    /// Removes a file.
+    /// Removes a file. In an object store, it can be an empty directory.
     ///
     /// # Errors
-    /// [`Error`], also for a directory, because DELETE removes everything in it.
+    /// [`Error`], also for a directory of another server, because DELETE removes everything in it.
     pub async fn remove_file(&self, path: &str) -> Result<(), Error> {
         if let Some(store) = self.store() {
             return self.remove_object(&store, path).await;
@@ -108,7 +108,7 @@ impl HttpFiles {
     }
 
     /// Removes an empty directory. It is listed first, because some servers remove everything in a directory. An
-    /// entry that appears after that may be removed, too.
+    /// entry that appears after that may be removed, too. In an object store, a missing directory is a success.
     ///
     /// # Errors
     /// [`Error`].
@@ -157,13 +157,13 @@ impl HttpFiles {
     }
 
     /// Creates a directory. Its parent must exist, unless `parents` is set, which also accepts an existing
-    /// directory.
+    /// directory. An object store needs no parents, and accepts an existing directory.
     ///
     /// # Errors
     /// [`Error`].
     pub async fn make_directory(&self, path: &str, parents: bool) -> Result<(), Error> {
         if let Some(store) = self.store() {
-            return self.make_object_directory(&store, path, parents).await;
+            return self.make_object_directory(&store, path).await;
         }
         let path = path.trim_end_matches('/');
         if !parents {

@@ -18,42 +18,49 @@ use crate::failure::{Cause, Error};
 const COPY_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
 
 impl HttpFiles {
-    /// Removes an object.
+    /// Removes an object, or that which shows an empty directory.
     pub(super) async fn remove_object(&self, store: &ObjectStore, path: &str) -> Result<(), Error> {
         let (url, address) = self.at("rm", path)?;
         let exchange = HttpExchange::new(self.client(), &url, "rm");
         // A store reports success for what it does not have.
         if stat_object(&exchange, store, &address).await?.is_dir() {
-            return Err(refused(&exchange, ErrorCode::IS_DIRECTORY, format!("{address} is a directory")));
+            return self.remove_marker(&exchange, store, path).await;
         }
         delete(&exchange, &address).await
     }
 
-    /// Removes the object that shows an empty directory.
+    /// Removes the object that shows an empty directory. A missing one is not an error, as clients expect.
     pub(super) async fn remove_object_directory(&self, store: &ObjectStore, path: &str) -> Result<(), Error> {
         let (url, address) = self.at("rmdir", path)?;
         let exchange = HttpExchange::new(self.client(), &url, "rmdir");
-        if !stat_object(&exchange, store, &address).await?.is_dir() {
-            return Err(refused(&exchange, ErrorCode::FS_ERROR, format!("{address} is not a directory")));
+        match stat_object(&exchange, store, &address).await {
+            Ok(found) if found.is_dir() => self.remove_marker(&exchange, store, path).await,
+            Ok(_) => Err(refused(&exchange, ErrorCode::FS_ERROR, format!("{address} is not a directory"))),
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
         }
-        let (_, marker) = self.at("rmdir", &directory_path(path))?;
-        if !is_empty_prefix(&exchange, store, &marker).await? {
-            return Err(refused(&exchange, ErrorCode::IT_EXISTS, "the directory is not empty".to_owned()));
-        }
-        delete(&exchange, &marker).await
     }
 
-    /// Creates an object that shows an empty directory.
-    pub(super) async fn make_object_directory(
+    /// Removes the object that shows a directory, in which there is nothing else.
+    async fn remove_marker(
         &self,
+        exchange: &HttpExchange<'_>,
         store: &ObjectStore,
         path: &str,
-        parents: bool,
     ) -> Result<(), Error> {
+        let (_, marker) = self.at(exchange.operation, &directory_path(path))?;
+        if !is_empty_prefix(exchange, store, &marker).await? {
+            return Err(refused(exchange, ErrorCode::IT_EXISTS, "the directory is not empty".to_owned()));
+        }
+        delete(exchange, &marker).await
+    }
+
+    /// Creates an object that shows an empty directory. An existing directory is a success, as clients expect.
+    pub(super) async fn make_object_directory(&self, store: &ObjectStore, path: &str) -> Result<(), Error> {
         let (url, address) = self.at("mkdir", path)?;
         let exchange = HttpExchange::new(self.client(), &url, "mkdir");
         match stat_object(&exchange, store, &address).await {
-            Ok(found) if found.is_dir() && parents => return Ok(()),
+            Ok(found) if found.is_dir() => return Ok(()),
             Ok(_) => {
                 return Err(refused(&exchange, ErrorCode::IT_EXISTS, format!("{address} exists already")));
             }
