@@ -1,8 +1,11 @@
 """Object stores with S3: the server of moto, which verifies signatures, and one that fails when it is told to."""
 
 import collections
+import html
+import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +25,8 @@ from web import AnsweringServer
 
 BUCKET = "bucket"
 REGION = "eu-west-1"
+# Minimum size of all parts of an object but the last.
+PART_BYTES_MIN = 5 << 20
 
 
 class ObjectStore:
@@ -112,6 +117,7 @@ class FaultyStore(AnsweringServer):
         super().__init__()
         self.objects = {}
         self.uploads = {}
+        self.numbers = itertools.count()
         self.faults = []
         self.steps = collections.Counter()
         self.lock = threading.Lock()
@@ -184,15 +190,19 @@ class FaultyStore(AnsweringServer):
         return 200, b"", '"1"'
 
     def _begin(self, key, *_):
-        upload = f"u&{len(self.uploads)}+/="
+        upload = f"u&{next(self.numbers)}+/="
         self.uploads[upload] = (key, {})
         return 200, f"<R><UploadId>{upload.replace('&', '&amp;')}</UploadId></R>".encode()
 
     def _part(self, key, query, body, _handler):
-        key_of_upload, parts = self.uploads[query["uploadId"][0]]
-        assert key == key_of_upload
-        parts[int(query["partNumber"][0])] = body
-        return 200, b"", f'"{len(body)}"'
+        key_of_upload, parts = self.uploads.get(query["uploadId"][0], (None, {}))
+        if key != key_of_upload:
+            return (404,)
+        number, tag = int(query["partNumber"][0]), f'"<{next(self.numbers)}>"'
+        if number not in range(1, 10_001):
+            return (400,)
+        parts[number] = (tag, body)
+        return 200, b"", tag
 
     def _complete(self, key, query, body, handler):
         upload = query["uploadId"][0]
@@ -200,9 +210,25 @@ class FaultyStore(AnsweringServer):
             return (404,)
         if self._is_refused(key, handler):
             return (412,)
-        _, parts = self.uploads.pop(upload)
-        assert body.count(b"<Part>") == len(parts)
-        self.objects[key] = b"".join(parts[number] for number in sorted(parts))
+        key_of_upload, parts = self.uploads[upload]
+        named = re.findall(r"<Part><PartNumber>(\d+)</PartNumber><ETag>([^<]*)</ETag></Part>", body.decode())
+        named = [(int(number), html.unescape(tag)) for number, tag in named]
+        found = [parts.get(number, (None, b"")) for number, _ in named]
+        sizes = [len(content) for _, content in found]
+        error = None
+        if key != key_of_upload or not named or len(named) != body.count(b"<Part>"):
+            error = "MalformedXML"
+        elif any(number >= after for (number, _), (after, _) in itertools.pairwise(named)):
+            error = "InvalidPartOrder"
+        elif [tag for tag, _ in found] != [tag for _, tag in named]:
+            error = "InvalidPart"
+        elif any(size < PART_BYTES_MIN or size != sizes[0] for size in sizes[:-1]) or sizes[-1] > sizes[0]:
+            # Some stores also want equal sizes.
+            error = "EntityTooSmall"
+        if error:
+            return 400, f"<Error><Code>{error}</Code></Error>".encode()
+        del self.uploads[upload]
+        self.objects[key] = b"".join(content for _, content in found)
         return 200, b"<CompleteMultipartUploadResult/>"
 
     def _abort(self, _key, query, *_):

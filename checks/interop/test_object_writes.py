@@ -219,6 +219,25 @@ def write(proxy, path, content, options=REPLACE):
         return codes
 
 
+def test_the_bucket_is_never_removed(faulty, faulty_proxy):
+    """An empty one is an empty directory."""
+    for command in ("rmdir", "rm"):
+        xrdfs(faulty_proxy, command, "/").fails(54, "bucket itself")
+    assert faulty.steps["delete"] == 0
+
+
+def test_a_store_that_has_made_what_it_reports_as_failed_gets_it_once(faulty, faulty_proxy):
+    def fault(step, handler):
+        if step == "put":
+            faulty.objects["f"] = b"new"
+            faulty.send(handler, 500, b"<Error><Code>InternalError</Code></Error>")
+        return step == "put"
+
+    faulty.faults.append(fault)
+    assert write(faulty_proxy, "/f", b"new", WRITE_NEW) == [ErrorCode.SERVER_ERROR]
+    assert faulty.steps["put"] == 1
+
+
 @pytest.mark.parametrize("status", [403, 500, 507])
 @pytest.mark.parametrize("step", ["head", "put", "begin", "part", "complete"])
 def test_a_step_that_fails_leaves_the_old_object(faulty, faulty_proxy, step, status):
