@@ -13,6 +13,7 @@ use crate::queue::{
 };
 use crate::service::{REQUEST_FAILURES_LISTED, REQUEST_FILES_COUNTED, RequestStatus, StageError, StageReply};
 use crate::sqlite_store::{SqliteStore, StoreError};
+use crate::stage_processes::EarlierPrograms;
 use crate::staging::Staging;
 use crate::store::EntryStore as _;
 use crate::tape_load::{self, TapePermit};
@@ -143,6 +144,7 @@ pub(crate) struct QueueThread {
     looked: Instant,
     copies: BTreeMap<EntryKey, StopSignal>,
     run: QueueRun,
+    earlier: Arc<EarlierPrograms>,
     pins: TapePins,
     notifier: Notifier,
     /// Set when the server ends: to be called after the end of all copies.
@@ -155,10 +157,11 @@ impl QueueThread {
     /// Continues the transfers of an earlier run.
     pub(crate) fn recovered(
         mut store: SqliteStore,
-        (limits, (staging, migration), (run, pins)): (
+        (limits, (staging, migration), (run, earlier), pins): (
             QueueLimits,
             (Arc<Staging>, Migration),
-            (QueueRun, TapePins),
+            (QueueRun, Arc<EarlierPrograms>),
+            TapePins,
         ),
         clock: Arc<dyn Clock>,
         (ended, inbox): (Sender<Command>, Receiver<Command>),
@@ -185,6 +188,7 @@ impl QueueThread {
             looked: Instant::now(),
             copies: BTreeMap::new(),
             run,
+            earlier,
             pins,
             notifier: Notifier::start(),
             ending: None,
@@ -376,7 +380,7 @@ impl QueueThread {
     fn start(&mut self, entry: TransferEntry) {
         let (staging, migration) = (self.staging.clone(), self.migration.clone());
         let (ended, key) = (self.ended.clone(), entry.key.clone());
-        let run = self.run.clone();
+        let (run, earlier) = (self.run.clone(), self.earlier.clone());
         let started = StopSignal::new().and_then(|stop| {
             self.copies.insert(key.clone(), stop.clone());
             // Reports the end of the copy even after a panic.
@@ -384,6 +388,7 @@ impl QueueThread {
             let name = if key.direction == TransferDirection::In { "stage" } else { "migrate" };
             let copy = move || {
                 report.send(match entry.key.direction {
+                    TransferDirection::In if !earlier.wait(Some(&stop)) => CopyOutcome::Stopped,
                     TransferDirection::In => staging.stage(&entry, &run, &stop),
                     TransferDirection::Out => migration.migrate(&entry, &run, &stop),
                 });

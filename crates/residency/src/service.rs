@@ -17,6 +17,7 @@ use crate::queue_wake;
 use crate::reaper::ProgramReaper;
 use crate::record_import::RecordImport;
 use crate::sqlite_store::{SqliteStore, StoreError, StoreOpenError};
+use crate::stage_processes::EarlierPrograms;
 use crate::staging::Staging;
 use crate::sweep::remove_leftovers;
 use crate::tape_load::TapeLoad;
@@ -148,7 +149,8 @@ impl Residency {
         let purger = Purger::for_releases(&staging, &paths, &directory);
         let copies = Migration { staging: staging.clone(), paths: paths.clone(), purger };
         let pins = TapePins::new(backend.clone(), place.path());
-        let parts = (limits, (staging, copies), (run.clone(), pins));
+        let earlier = Arc::new(EarlierPrograms::of(place.path()).map_err(fail)?);
+        let parts = (limits, (staging, copies), (run.clone(), earlier.clone()), pins);
         let thread = QueueThread::recovered(store, parts, clock, (commands.clone(), inbox), lock)?;
         let work = move || thread.run();
         supervisor.spawn("residency", "the queue of transfers", work).map_err(ResidencyStartError::Thread)?;
@@ -175,7 +177,11 @@ impl Residency {
             commands: commands.clone(),
         });
         let (pinned, queue) = (backend.clone(), place.path().to_owned());
-        let sweep = move || remove_leftovers(backend.as_ref(), paths.as_ref());
+        let sweep = move || {
+            // They could still create files.
+            earlier.wait(None);
+            remove_leftovers(backend.as_ref(), paths.as_ref());
+        };
         for (name, work) in [
             ("staging-sweep", Box::new(sweep) as Box<dyn FnOnce() + Send>),
             ("tape-pins", Box::new(move || tape_pins::renew_all(pinned.as_ref(), &queue))),

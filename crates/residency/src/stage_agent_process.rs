@@ -1,17 +1,19 @@
 //! One process of the program of a [`crate::StageAgent`].
 //!
-//! All processes of the program inherit a lock. The next one starts only when it is free, because an earlier one could
-//! still write a file. Those that a killed server has left are found by a variable in their environment, and ended.
+//! All processes of the program inherit a lock and a variable. The next one starts only when the lock is free and no process
+//! has the variable, because an earlier one could still write a file. Those that are left are ended. Both are needed: many
+//! ways to start a process close what it would inherit, and a program may remove its variables.
 
 use crate::stage_agent::StageAgentSettings;
 use crate::stage_agent_thread::timespec;
 use crate::stage_event::{OutputLine, OutputLines};
+use crate::stage_processes::{INTERVAL, LateWarning, MARK_VARIABLE, mark_of, none_is_left};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
 };
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -27,20 +29,11 @@ const PIPE_VARIABLE: &str = "XRDOFSEVENTS";
 /// The lock that all processes of the program have.
 const LOCK: &str = "stage-agent.lock";
 
-/// The variable in the environment of all processes of the program. Its value names the queue.
-const MARK_VARIABLE: &str = "SCALLA_STAGE";
-
-/// Maximum number of bytes of an environment that are searched.
-const ENVIRONMENT_BYTES_MAX: u64 = 1 << 20;
-
 /// The time between the signals TERM and KILL.
 const ENDING: Duration = Duration::from_secs(5);
 
 /// The interval between two looks where the kernel reports nothing.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// The time after which the log says that the lock is not free.
-const LOCK_WARNING: Duration = Duration::from_secs(2);
 
 /// Maximum number of bytes that are read from each pipe at once.
 const READ_BYTES_MAX: usize = 128 << 10;
@@ -68,8 +61,7 @@ impl AgentProcess {
         is_ending: impl Fn() -> bool,
     ) -> io::Result<Option<Self>> {
         let directory = PrivateDirectory::create(&settings.directory)?;
-        let status = rustix::fs::stat(directory.path())?;
-        let mark = format!("{}:{}", status.st_dev, status.st_ino);
+        let mark = mark_of(directory.path())?;
         let Some(lock) = free_lock(&directory, &mark, is_ending)? else { return Ok(None) };
         let pipe = make_pipe(&directory)?;
         let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -230,51 +222,24 @@ fn make_pipe(directory: &PrivateDirectory) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(&path, flags, Mode::empty())?)
 }
 
-/// Returns the lock of the program when no process has it any more. `None` if the server ends before.
+/// Returns the lock of the program when no process of it is left. `None` if the server ends before.
 fn free_lock(
     directory: &PrivateDirectory,
     mark: &str,
     is_ending: impl Fn() -> bool,
 ) -> io::Result<Option<OwnedFd>> {
     let file = directory.open_or_create(LOCK)?;
-    let warning = Instant::now() + LOCK_WARNING;
-    let mut is_warned = false;
-    while !storage::lock_file(file.as_fd())? {
+    let mut warning = LateWarning::new();
+    let mut is_locked = false;
+    loop {
+        is_locked = is_locked || storage::lock_file(file.as_fd())?;
+        if none_is_left(mark) && is_locked {
+            return Ok(Some(file.into()));
+        }
         if is_ending() {
             return Ok(None);
         }
-        kill_marked(mark);
-        if !is_warned && Instant::now() >= warning {
-            is_warned = true;
-            let path = directory.path().join(LOCK);
-            tracing::warn!(lock = %path.display(), "a process of the program of oss.stagecmd still runs; nothing is staged before its end");
-        }
-        std::thread::sleep(LOOK / 2);
+        warning.check();
+        std::thread::sleep(INTERVAL);
     }
-    Ok(Some(file.into()))
-}
-
-/// Ends all processes with this mark.
-fn kill_marked(mark: &str) {
-    let own = std::process::id();
-    for number in storage::process_numbers() {
-        if u32::try_from(number) == Ok(own) || !is_marked(number, mark) {
-            continue;
-        }
-        let descriptor = Pid::from_raw(number).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        // As long as there is the descriptor, its number means no other process.
-        if let Some(descriptor) = descriptor.filter(|_| is_marked(number, mark)) {
-            // It fails if the process has ended.
-            pidfd_send_signal(&descriptor, Signal::KILL).ok();
-        }
-    }
-}
-
-fn is_marked(number: i32, mark: &str) -> bool {
-    if storage::process_owner(number) != Some(rustix::process::geteuid().as_raw()) {
-        return false;
-    }
-    let environment = storage::process_environment(number, ENVIRONMENT_BYTES_MAX).unwrap_or_default();
-    let wanted = [MARK_VARIABLE.as_bytes(), b"=", mark.as_bytes()].concat();
-    environment.split(|byte| *byte == 0).any(|variable| variable == wanted)
 }

@@ -400,3 +400,23 @@ fn a_process_of_an_earlier_run_is_ended_before_the_first_request() {
     assert!(!site.has("both"));
     site.end();
 }
+
+/// Many ways to start a process close the lock, and give it a group of its own.
+#[test]
+fn a_process_without_the_lock_is_ended_before_the_next_one_starts() {
+    let site = Site::new(
+        "unlocked",
+        "while read rid name dst pipe; do kill -0 $(cat $0/pid) 2> $0/error && touch $0/both; echo \"stage OK $name\"; done",
+    );
+    let status = fs::metadata(site.directory.join("queue")).unwrap();
+    let mut command = Command::new("setsid");
+    command.args(["sleep", "600"]).env("SCALLA_STAGE", format!("{}:{}", status.dev(), status.ino()));
+    let mut earlier = command.spawn().unwrap();
+    fs::write(site.directory.join("pid"), earlier.id().to_string()).unwrap();
+    let copy = site.begin("f");
+    // Whichever process it is by now, its parent has to wait for its number.
+    assert!(!earlier.wait().unwrap().success());
+    assert_eq!(copy.outcome(), CopyOutcome::Done);
+    assert!(!site.has("both"));
+    site.end();
+}
