@@ -20,13 +20,13 @@ sleep 600 &
 echo $$ $! >> starts
 while read -r request pipe name source target; do
   echo "$name" >> runs
-  [ -e "$source" ] || { echo "stage ENOENT $name not in the library"; continue; }
+  [ -e "$source" ] || { echo "stage ENOENT $request not in the library"; continue; }
   head -c 1000 "$source" > "$target"
   while [ -e hold ]; do sleep 0.05; done
   rm die 2> /dev/null && kill -9 $$
-  [ -e broken ] && { echo "stage BAD $name no drive is free"; continue; }
+  [ -e broken ] && { echo "stage BAD $request no drive is free"; continue; }
   cat "$source" > "$target"
-  echo "stage OK $name"
+  echo "stage OK $request"
 done
 kill $!
 """
@@ -38,7 +38,7 @@ import os, shutil, sys, threading
 print("stage OK /file\\nready", flush=True)
 
 def bring(request, pipe, name, source, target):
-    sys.stdout.buffer.write(b"stage OK " + name.encode() + b"x" * 1_000_000 + b"\\n" + os.urandom(5000) + b"\\n")
+    sys.stdout.buffer.write(b"stage OK " + request.encode() + b"x" * 1_000_000 + b"\\n" + os.urandom(5000) + b"\\n")
     sys.stdout.buffer.write(b"stage OK\\nstage BAD\\nstage OK /other\\n\\n" + b"y" * 1_000_000)
     sys.stdout.flush()
     part = target + ".part"
@@ -220,5 +220,6 @@ def test_settings_without_a_file_to_write_stop_the_start(tape):
     command = f"oss.stagecmd async |{tape.directory}/agent\n"
     assert "set oss.stagemsg with $DST" in refusal(command)
     assert "set oss.stagemsg with $DST" in refusal(command + "oss.stagemsg + $RID $NOTIFY 0 wfn $LFN\n")
-    assert "oss.stagemsg: $CGI has no value here" in refusal(command + "oss.stagemsg $DST $CGI\n")
+    assert "set oss.stagemsg with $RID" in refusal(command + "oss.stagemsg $LFN $DST\n")
+    assert "oss.stagemsg: $CGI has no value here" in refusal(command + "oss.stagemsg $RID $DST $CGI\n")
     assert "without 'async', only the file would show" in refusal(f"oss.stagecmd |{tape.directory}/agent\n{MESSAGE}")

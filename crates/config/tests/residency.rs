@@ -300,6 +300,8 @@ fn a_stage_program_may_read_lines() {
         let found = reported(&format!("{agent}{without}"));
         assert!(found.len() == 1 && found[0].contains("error") && found[0].contains("$DST"), "{found:?}");
     }
+    let wordless = reported(&format!("{agent}oss.stagemsg $LFN $DST\n"));
+    assert!(wordless.len() == 1 && wordless[0].contains("$RID"), "{wordless:?}");
     let unread = reported(&format!("oss.stagecmd /bin/stage\n{message}"));
     assert!(unread.len() == 1 && unread[0].contains("no program reads lines"), "{unread:?}");
 }

@@ -65,22 +65,31 @@ impl StageMessage {
         if !variables(template).any(|name| name == "DST" || name == "PFN") {
             return Err("$DST is missing, the temporary name at which the program writes the file".to_owned());
         }
+        if !variables(template).any(|name| name == "RID") {
+            return Err(
+                "$RID is missing, the word with which the program reports the end of the file".to_owned()
+            );
+        }
         Ok(Self { template: template.to_owned(), pipe: directory.join(PIPE) })
     }
 
-    /// Returns the line for a file, with its end.
+    /// Returns the line for a file, with its end, as the parts between its words (`$RID`).
     ///
     /// # Errors
     /// The failure of a file with a name that would be read as several words or lines.
-    pub(crate) fn line(&self, copy: &IncomingCopy<'_>, instance: &str) -> Result<Vec<u8>, CopyFailure> {
+    pub(crate) fn line(&self, copy: &IncomingCopy<'_>, instance: &str) -> Result<Vec<Vec<u8>>, CopyFailure> {
         // Whatever the program calls it, it writes at the temporary name.
         let variables =
             CommandVariables { local: &copy.destination, ..CommandVariables::incoming(copy, instance) };
-        let mut line = Vec::new();
+        let (mut parts, mut line) = (Vec::new(), Vec::new());
         for part in TemplateParts(&self.template) {
             let name = match part {
                 TemplatePart::Text(text) => {
                     line.extend_from_slice(text.as_bytes());
+                    continue;
+                }
+                TemplatePart::Variable("RID") => {
+                    parts.push(std::mem::take(&mut line));
                     continue;
                 }
                 TemplatePart::Variable(name) => name,
@@ -99,7 +108,8 @@ impl StageMessage {
             line.extend(value.as_bytes().iter().map(|byte| if is_odd(byte) { b'_' } else { *byte }));
         }
         line.push(b'\n');
-        Ok(line)
+        parts.push(line);
+        Ok(parts)
     }
 }
 
@@ -322,25 +332,27 @@ mod tests {
                 target: "/data/store/t1".into(),
                 lock: std::fs::File::open("/dev/null").unwrap().into(),
             };
-            message(template).unwrap().line(&copy, "frm").map(|line| String::from_utf8(line).unwrap())
+            let parts = message(template).unwrap().line(&copy, "frm");
+            parts.map(|parts| String::from_utf8(parts.join(b"w.1".as_slice())).unwrap())
         };
         let template = "+ $RID $NOTIFY $PRTY wfn $LFN $RFN $DST $PFN \\$x";
-        let wanted = "+ 00007D07:6b005fc5.1 file:////q/ofsEvents 1 wfn /store/t1 /mss/store/t1 /data/store/.new \
+        let wanted = "+ w.1 file:////q/ofsEvents 1 wfn /store/t1 /mss/store/t1 /data/store/.new \
             /data/store/.new $x\n";
         assert_eq!(line(&entry(), template).unwrap(), wanted);
         // A client chooses these.
-        let odd = TransferEntry { client: "a b\n+ x:1@h".into(), id: "i d".into(), ..entry() };
-        assert_eq!(line(&odd, "$TID $RID $DST").unwrap(), "a_b_+_x:1@h i_d /data/store/.new\n");
+        let odd = TransferEntry { client: "a b\n+ x:1@h".into(), ..entry() };
+        assert_eq!(line(&odd, "$TID $RID $DST").unwrap(), "a_b_+_x:1@h w.1 /data/store/.new\n");
         for name in ["/a b", "/a\n+ /b", "/a\tb", "/a\u{7f}"] {
             let path = LogicalPath::parse(name.as_bytes()).unwrap();
             let odd = TransferEntry { key: EntryKey { direction: TransferDirection::In, path }, ..entry() };
-            for template in ["$LFN $DST", "$SRC $DST"] {
+            for template in ["$RID $LFN $DST", "$SRC $RID $DST"] {
                 assert_eq!(line(&odd, template).unwrap_err().reason, FailureReason::Permanent, "{name:?}");
             }
         }
         assert!(message("$RID $LFN").is_err(), "it names no file to write");
+        assert!(message("$LFN $DST").is_err(), "it has no word for the report");
         for variable in ["CGI", "USER", "class", "1"] {
-            assert!(message(&format!("$DST ${variable}")).is_err(), "{variable}");
+            assert!(message(&format!("$RID $DST ${variable}")).is_err(), "{variable}");
         }
     }
 

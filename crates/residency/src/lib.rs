@@ -22,6 +22,7 @@
 //! | `copy_program` | [`CopyPrograms`]: runs copy programs of the site |
 //! | `stage_agent` | [`StageAgent`]: a program that is started once, and reads a line for each file to be staged |
 //! | `stage_agent_thread`, `stage_agent_process` | its thread, and one process of it |
+//! | `stage_requests` | the files that it is asked for, and which of them the next line is for |
 //! | `stage_processes` | all its processes, also those of earlier runs of the server |
 //! | `stage_event` | the lines with which it reports the ends of stages |
 //! | `outlived`, `reaper` | copy programs of earlier runs of the server, and the thread that watches them |
@@ -98,6 +99,7 @@ mod stage_agent_process;
 mod stage_agent_thread;
 mod stage_event;
 mod stage_processes;
+mod stage_requests;
 mod staging;
 mod store;
 mod sweep;

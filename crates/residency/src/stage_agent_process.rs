@@ -121,8 +121,9 @@ impl AgentProcess {
     }
 
     /// Waits for output, for room for the line, for the end of the process, or for `wake`, and reports whether that was it.
-    pub(crate) fn wait(&self, wake: &OwnedFd) -> io::Result<bool> {
-        let time = if self.end_of_process.is_some() { None } else { Some(timespec(LOOK)) };
+    pub(crate) fn wait(&self, wake: &OwnedFd, most: Option<Duration>) -> io::Result<bool> {
+        let look = self.end_of_process.is_none().then_some(LOOK);
+        let time = look.into_iter().chain(most).min().map(timespec);
         let mut descriptors = vec![PollFd::new(wake, PollFlags::IN), PollFd::new(&self.pipe, PollFlags::IN)];
         descriptors.extend(self.output.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         descriptors.extend(self.end_of_process.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));

@@ -1,12 +1,9 @@
 //! The thread of a [`crate::StageAgent`]: starts the program, gives it lines, reads its reports, and ends it.
 
-use crate::entry::{CopyFailure, FailureReason};
-use crate::queue::CopyOutcome;
 use crate::stage_agent::{SharedAgent, site_failure};
 use crate::stage_agent_process::AgentProcess;
 use crate::stage_event::{self, OutputLine};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,20 +21,19 @@ pub(crate) struct AgentThread {
     /// The last line of the present process that was no report.
     last: String,
     logged: (Instant, u32),
-    /// The present process has reported something.
-    has_reported: bool,
 }
 
 impl AgentThread {
     pub(crate) fn new(shared: Arc<SharedAgent>) -> Self {
         let pause = shared.settings.pause;
-        Self { shared, pause, last: String::new(), logged: (Instant::now(), 0), has_reported: false }
+        Self { shared, pause, last: String::new(), logged: (Instant::now(), 0) }
     }
 
     pub(crate) fn run(mut self) {
         // Whatever ends this thread, nobody waits for ever.
         let _end = EndAll(self.shared.clone());
         while self.wait_for_request() {
+            self.shared.state().expect_process();
             let started = AgentProcess::start(&self.shared.settings, || self.shared.state().is_ending);
             let mut process = match started {
                 Ok(Some(process)) => process,
@@ -52,7 +48,8 @@ impl AgentThread {
                 }
             };
             tracing::info!(program = self.shared.program_name(), "started the program of oss.stagecmd");
-            (self.has_reported, self.last) = (false, String::new());
+            self.last = String::new();
+            self.shared.state().begin_process();
             let end = self.serve(&mut process);
             self.read(&mut process);
             let how = process.end(self.shared.state().is_ending);
@@ -60,15 +57,11 @@ impl AgentThread {
             if self.shared.state().is_ending {
                 return;
             }
-            let mut text = match end {
-                Ok(()) => format!("{} has ended ({how})", self.shared.program_name()),
-                Err(error) => format!("{}: {}", self.shared.program_name(), base::errno_text(&error)),
-            };
-            if !self.last.is_empty() {
-                text = format!("{text}: {}", self.last);
-            }
-            tracing::warn!(reason = text, "the program of oss.stagecmd is started again");
-            self.shared.state().take_back(&CopyFailure::new(FailureReason::Temporary, text));
+            let name = self.shared.program_name();
+            let why = end.err().map(|error| base::errno_text(&error)).unwrap_or_default();
+            // What it has written may be about any file, and is not for the clients of another one.
+            tracing::warn!(name, how, why, last = self.last, "the program of oss.stagecmd is started again");
+            self.shared.state().take_back(&name, &how, self.shared.settings.time_limit);
             self.rest();
         }
     }
@@ -77,13 +70,11 @@ impl AgentThread {
     fn wait_for_request(&self) -> bool {
         loop {
             {
-                let mut state = self.shared.state();
+                let state = self.shared.state();
                 if state.is_ending {
                     return false;
                 }
-                // There is no process that could hang.
-                state.is_hung = false;
-                if !state.requests.is_empty() {
+                if !state.is_empty() {
                     return true;
                 }
             }
@@ -94,7 +85,8 @@ impl AgentThread {
     /// Waits before the next start, longer each time as long as no process reports anything.
     fn rest(&mut self) {
         let settings = &self.shared.settings;
-        let pause = if self.has_reported { settings.pause } else { self.pause };
+        let has_reported = self.shared.state().has_reported();
+        let pause = if has_reported { settings.pause } else { self.pause };
         self.pause = (pause * 2).min(settings.pause_max);
         let until = Instant::now() + pause;
         loop {
@@ -122,17 +114,18 @@ impl AgentThread {
     /// Works until the process has ended, must be replaced, or the server ends.
     fn serve(&mut self, process: &mut AgentProcess) -> io::Result<()> {
         loop {
-            {
-                let state = self.shared.state();
+            self.give_lines(process)?;
+            let left = {
+                let mut state = self.shared.state();
                 if state.is_ending {
                     return Ok(());
                 }
-                if state.is_hung {
-                    return Err(io::Error::other("it does not report the ends of files"));
-                }
+                state.time_left(self.shared.settings.time_limit)
+            };
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(io::Error::other("it does not report the ends of files"));
             }
-            self.give_lines(process)?;
-            let is_woken = process.wait(&self.shared.wake)?;
+            let is_woken = process.wait(&self.shared.wake, left)?;
             if is_woken {
                 self.clear_wake();
             }
@@ -150,19 +143,8 @@ impl AgentThread {
             if !process.is_idle() {
                 return Ok(());
             }
-            let next = self.shared.state().next_line();
-            let Some((key, destination, line)) = next else { return Ok(()) };
-            // What an earlier process has left is no beginning of this file.
-            match rustix::fs::unlink(&destination) {
-                Ok(()) | Err(Errno::NOENT) => process.give(line),
-                // It concerns this file only. A directory is there, for example.
-                Err(error) => {
-                    let reason = base::errno_text(&error.into());
-                    let text = format!("what an earlier try has left cannot be removed: {reason}");
-                    let failure = CopyFailure::new(FailureReason::Temporary, text);
-                    self.shared.state().finish(&key, CopyOutcome::Failed(failure));
-                }
-            }
+            let Some(line) = self.shared.state().next_line(&self.shared.prefix) else { return Ok(()) };
+            process.give(line);
         }
     }
 
@@ -179,11 +161,10 @@ impl AgentThread {
         let mut state = self.shared.state();
         let event = match line.is_cut {
             true => None,
-            false => stage_event::parse(&line.text, |name| state.is_asked(name)),
+            false => stage_event::parse(&line.text, |word| state.is_asked(word)),
         };
-        if let Some((name, outcome)) = event {
-            state.finish(name, outcome);
-            self.has_reported = true;
+        if let Some((word, outcome)) = event {
+            state.report(word, outcome);
             return;
         }
         drop(state);

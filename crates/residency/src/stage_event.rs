@@ -1,28 +1,30 @@
-//! Lines with which a program reports the ends of stages, as XRootD's event pipe has them.
+//! Lines with which a program reports the ends of stages. They have the form of XRootD's event pipe, with a word that
+//! its line for the file had instead of a name.
 //!
-//! `stage OK NAME`, `stage ENOENT NAME TEXT` and `stage BAD NAME TEXT`. A name may contain blanks, so its end is known
-//! only by comparison with the names that were asked for.
+//! `stage OK WORD`, `stage ENOENT WORD TEXT` and `stage BAD WORD TEXT`. Each line has another word, so a second report of one
+//! end, which arrives when the same file is staged again, is none of that.
 
 use crate::entry::{CopyFailure, FailureReason};
 use crate::queue::CopyOutcome;
 
-/// Maximum length of a line in bytes. A name has 1024 at most, and a path of them all 4096.
+/// Maximum length of a line in bytes. Some have a path behind their word.
 pub(crate) const EVENT_BYTES_MAX: usize = 8192;
 
-/// Returns the name of a line and what it reports; `None` if it is no event of a name for which `is_asked` is true.
+/// Maximum length of the text of a failure in bytes, as of copy programs.
+const TEXT_BYTES_MAX: usize = 1024;
+
+/// Returns the word of a line and what it reports; `None` if it is no event with a word for which `is_asked` is true.
 pub(crate) fn parse(line: &[u8], is_asked: impl Fn(&[u8]) -> bool) -> Option<(&[u8], CopyOutcome)> {
-    let (word, rest) = split(split(line.trim_ascii()).filter(|(verb, _)| *verb == b"stage")?.1)?;
-    if word == b"OK" {
-        return is_asked(rest).then_some((rest, CopyOutcome::Done));
-    }
-    let reason = match word {
+    let (event, rest) = split(split(line.trim_ascii()).filter(|(verb, _)| *verb == b"stage")?.1)?;
+    let (word, text) = split(rest).unwrap_or((rest, b""));
+    let reason = match event {
+        _ if !is_asked(word) => return None,
+        b"OK" => return Some((word, CopyOutcome::Done)),
         b"ENOENT" => FailureReason::NotFound,
         b"BAD" => FailureReason::Temporary,
         _ => return None,
     };
-    // The longest name, because the text behind another one would otherwise hide its blanks.
-    let ends = (0..=rest.len()).rev().filter(|end| rest.get(*end).is_none_or(u8::is_ascii_whitespace));
-    let (name, text) = ends.map(|end| rest.split_at(end)).find(|(name, _)| is_asked(name))?;
+    let text = text.get(..TEXT_BYTES_MAX).unwrap_or(text);
     let text = String::from_utf8_lossy(text);
     let text: String = text.trim().chars().filter(|c| !c.is_control()).collect();
     let what = match reason {
@@ -30,7 +32,7 @@ pub(crate) fn parse(line: &[u8], is_asked: impl Fn(&[u8]) -> bool) -> Option<(&[
         _ => "the program of oss.stagecmd could not bring it",
     };
     let text = if text.is_empty() { what.to_owned() } else { format!("{what}: {text}") };
-    Some((name, CopyOutcome::Failed(CopyFailure::new(reason, text))))
+    Some((word, CopyOutcome::Failed(CopyFailure::new(reason, text))))
 }
 
 /// Splits a line at its first blank.
@@ -78,26 +80,27 @@ mod tests {
 
     type Event = (String, Result<(), (FailureReason, String)>);
 
-    fn event(line: &str, names: &[&str]) -> Option<Event> {
-        let is_asked = |name: &[u8]| names.iter().any(|asked| asked.as_bytes() == name);
-        let (name, outcome) = parse(line.as_bytes(), is_asked)?;
+    fn event(line: &str) -> Option<Event> {
+        let (word, outcome) = parse(line.as_bytes(), |word| word == b"a.1")?;
         let outcome = match outcome {
             CopyOutcome::Failed(failure) => Err((failure.reason, failure.text.to_string())),
             _ => Ok(()),
         };
-        Some((String::from_utf8_lossy(name).into_owned(), outcome))
+        Some((String::from_utf8_lossy(word).into_owned(), outcome))
     }
 
     #[test]
     fn events_have_the_form_of_xrootd() {
-        let name = |text: &str, outcome| Some((text.to_owned(), outcome));
-        assert_eq!(event("stage OK /a", &["/a"]), name("/a", Ok(())));
-        assert_eq!(event(" stage  OK  /a b \r", &["/a b", "/a"]), name("/a b", Ok(())));
+        let of_file = |outcome| Some(("a.1".to_owned(), outcome));
+        assert_eq!(event("stage OK a.1"), of_file(Ok(())));
+        assert_eq!(event(" stage  OK  a.1 /a b \r"), of_file(Ok(())));
         let missing = Err((FailureReason::NotFound, "no such file in mass storage: no tape".to_owned()));
-        assert_eq!(event("stage ENOENT /a no tape", &["/a"]), name("/a", missing));
+        assert_eq!(event("stage ENOENT a.1 no tape"), of_file(missing));
         let bad =
             Err((FailureReason::Temporary, "the program of oss.stagecmd could not bring it".to_owned()));
-        assert_eq!(event("stage BAD /a b", &["/a b", "/a"]), name("/a b", bad));
+        assert_eq!(event("stage BAD a.1"), of_file(bad));
+        let (_, long) = event(&format!("stage BAD a.1 {}", "x".repeat(8000))).unwrap();
+        assert!(long.unwrap_err().1.len() < 1100);
     }
 
     #[test]
@@ -107,17 +110,17 @@ mod tests {
             "stage",
             "stage OK",
             "stage OK ",
-            "stage OK /b",
-            "stage OK /a b",
-            "stage DONE /a",
-            "OK /a",
-            "stage BAD /ab text",
+            "stage OK a.2",
+            "stage OK /a a.1",
+            "stage DONE a.1",
+            "OK a.1",
+            "stage BAD a.10 text",
             "stage BAD",
-            "x stage OK /a",
-            "stage ok /a",
-            "stageOK /a",
+            "x stage OK a.1",
+            "stage ok a.1",
+            "stageOK a.1",
         ] {
-            assert_eq!(event(line, &["/a"]), None, "{line}");
+            assert_eq!(event(line), None, "{line}");
         }
     }
 

@@ -8,6 +8,7 @@ impl DiskCheck<'_> {
         let values = &self.effective.residency;
         let (command, message) = (&values.stage_program, &values.stage_message);
         let names_file = |text: &String| text.contains("$DST") || text.contains("$PFN");
+        let has_word = |text: &String| text.contains("$RID");
         if !values.stage_reads_lines {
             if message.is_some() {
                 let what = "oss.stagemsg: no program reads lines".to_owned();
@@ -17,6 +18,9 @@ impl DiskCheck<'_> {
             let origin = if message.is_some() { &message.origin } else { &command.origin };
             let what = "oss.stagemsg: the line has no name at which the program writes the file".to_owned();
             self.wrong(origin, what, "set oss.stagemsg with $DST, for example $RID $LFN $SRC $DST");
+        } else if !message.as_ref().is_some_and(has_word) {
+            let what = "oss.stagemsg: the line has no word with which the program reports the end".to_owned();
+            self.wrong(&message.origin, what, "set oss.stagemsg with $RID, for example $RID $LFN $SRC $DST");
         }
     }
 

@@ -160,8 +160,8 @@ pub(super) const SECTION: Section = Section {
             "Program that stages missing files from mass storage, in place of `frm.xfr.copycmd in`. It is run for each file as \
                `command arguments REMOTE LOCAL`, and ends with status 0 when the file is complete at LOCAL, a temporary name, and \
                with 2 if there is no such file. `async |command` is started once, reads a line (oss.stagemsg) for each file, and \
-               reports its end by a line `stage OK NAME`, `stage ENOENT NAME TEXT` or `stage BAD NAME TEXT`, NAME being \
-               that of clients, in its output or in the pipe $NOTIFY. `|` without `async`, and `creates`, are refused, \
+               reports its end by a line `stage OK WORD`, `stage ENOENT WORD TEXT` or `stage BAD WORD TEXT`, WORD being \
+               $RID of the line, in its output or in the pipe $NOTIFY. `|` without `async`, and `creates`, are refused, \
                except that `|` with one of XRootD's agents (`frm_...`) stands for the queue of this server.",
         )
         .executes(|effective| effective.residency.stage_program.is_some())
@@ -171,7 +171,7 @@ pub(super) const SECTION: Section = Section {
             .help(
                 "Line for each file that a program of `oss.stagecmd async |command` is to stage, with the variables of \
                    frm.xfr.copycmd. $DST and $PFN are both the temporary name at which the program writes the file, and one of \
-                   them is necessary. $NOTIFY is the URL of a pipe for reports, `file:///` before its path.",
+                   them is necessary, and so is $RID, the word with which it reports the end. $NOTIFY is the URL of a pipe for reports, `file:///` before its path.",
             )
             .example("$RID $NOTIFY $LFN $SRC $DST"),
         Directive::new(
