@@ -367,6 +367,8 @@ fn an_export_that_checks_needs_a_catalog() {
     }
     let users = "oss.rsscmd /bin/names\nofs.osslib ++ libXrdMultiuser.so\nall.export /store stage rcreate\n";
     assert!(reported(users).iter().any(|text| text.contains("only the disk knows")));
+    let both = reported("oss.rsscmd /bin/names\nall.export /store mig rcreate check\n");
+    assert!(both.len() == 1 && both[0].contains("the file that it has created itself"), "{both:?}");
 }
 
 #[test]

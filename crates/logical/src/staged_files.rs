@@ -113,7 +113,9 @@ impl StagedServices {
     /// Reports whether mass storage is asked before a file is created, or creates it too.
     fn asks_before(&self, path: &LogicalPath, request: &OpenRequest) -> bool {
         let checks = || request.new && self.inner.checks(path);
-        let creates = || (request.new || request.delete) && self.inner.creates_remote(path);
+        // No file has a slash at the end of its name, so mass storage does not get one either.
+        let is_plain = *path == path.without_slash();
+        let creates = || is_plain && (request.new || request.delete) && self.inner.creates_remote(path);
         self.stager.has_catalog() && (checks() || creates())
     }
 

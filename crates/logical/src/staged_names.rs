@@ -63,10 +63,15 @@ pub(crate) fn create(
         }
         let (pool, owner, again) = (inside.pool.clone(), reply.owner(), reply.clone());
         let work = move |obligation: vfs::DeferredReply| {
+            let has_left = || client.is_disconnected();
+            if has_left() {
+                return obligation.send(job::disconnected_answer());
+            }
             if let Err(answer) = prepare_new(&inside, &target.path.without_slash(), &request) {
                 return obligation.send(answer);
             }
-            if client.is_disconnected() {
+            // Its next try must not find the file on disk.
+            if has_left() {
                 return obligation.send(job::disconnected_answer());
             }
             forward(inside.inner.start(&client, Operation::Open(target, request), &again), obligation);
@@ -75,8 +80,8 @@ pub(crate) fn create(
     })
 }
 
-/// Checks that a file that is created does not exist in mass storage, and creates it there, as far as the export has
-/// these options. A file that mass storage has is never created again, because that could empty it. Blocks.
+/// Checks that a file that is created does not exist in mass storage, or creates it there. The configuration refuses both for
+/// one export: a repeated open would find the file of the first one. A file that mass storage has is never created again, because that could empty it. Blocks.
 fn prepare_new(services: &StagedServices, path: &LogicalPath, request: &OpenRequest) -> Result<(), Answer> {
     let checks = request.new && services.inner.checks(path);
     let exists = || Err(Answer::Error(errno::unable("create", path, errno::EXISTS)));
@@ -102,7 +107,13 @@ fn prepare_new(services: &StagedServices, path: &LogicalPath, request: &OpenRequ
 /// mass storage. Blocks.
 fn has_place(services: &StagedServices, path: &LogicalPath, request: &OpenRequest) -> bool {
     let parent = path.parent();
-    request.make_path || parent.is_none_or(|parent| services.inner.backend().stat(&parent).is_ok())
+    let is_reserved = path.file_name().is_some_and(|name| name.starts_with(storage::INCOMING_PREFIX));
+    // Without a parent it is below the root. A parent that is missing is created for some clients.
+    let has_parent = parent.is_none_or(|parent| match services.inner.backend().stat(&parent) {
+        Ok(status) => crate::describe::is_directory(&status),
+        Err(_) => request.make_path,
+    });
+    has_parent && !is_reserved
 }
 
 /// Removes a file on disk, and then in mass storage. A directory is removed on disk only.

@@ -16,6 +16,8 @@ use vfs::{Answer, ListDetail, Operation, Value};
 /// A mass storage with names, which records orders.
 struct Names {
     files: Mutex<BTreeMap<LogicalPath, Metadata>>,
+    /// The status of a file that is created.
+    created: Metadata,
     orders: Mutex<Vec<String>>,
     fails: bool,
     /// What is created there exists already.
@@ -66,7 +68,10 @@ impl Stager for Names {
         self.order(format!("create {} {mode:o}", path.text()))?;
         match self.late.load(Ordering::Relaxed) {
             true => Err(Error::new(ErrorKind::ItExists, "it is there")),
-            false => Ok(()),
+            false => {
+                self.files.lock().unwrap().insert(path.clone(), self.created.clone());
+                Ok(())
+            }
         }
     }
     fn remove_remote(&self, path: &LogicalPath) -> Result<(), Error> {
@@ -117,6 +122,7 @@ fn site(disk: &[&str], tape: &[&str], options: Options) -> (Server, Arc<Names>, 
     let files = tape.iter().map(|name| (path(name), status.clone())).collect();
     let names = Arc::new(Names {
         files: Mutex::new(files),
+        created: status,
         orders: Mutex::default(),
         fails: options.fails,
         late: AtomicBool::new(false),
@@ -166,18 +172,26 @@ fn a_new_file_is_created_in_mass_storage_unless_it_is_there() {
     client.open("/data/replaced", replacing()).file();
     client.open("/data/here", replacing()).file();
     client.open("/data/none/new", creating()).refusal();
+    client.open("/data/here/new", creating()).refusal();
+    // The disk of this test has no such rule.
+    client.open("/data/.scalla-incoming-1", creating()).file();
+    client.open("/data/slash/", creating()).refusal();
     client.open("/nolock/new", creating()).file();
     assert_eq!(names.orders(), [""; 0]);
+    // What a first try has created in mass storage only does not keep the name from its client.
+    client.open("/data/again", creating()).file();
+    client.call(Operation::Remove(target("/data/again"))).done();
+    names.files.lock().unwrap().insert(path("/data/again"), names.created.clone());
+    client.open("/data/again", creating()).file();
+    assert_eq!(names.orders(), ["create /data/again 644", "rm /data/again"]);
     // Somebody else was faster there.
     names.late.store(true, Ordering::Relaxed);
     client.open("/data/late", creating()).file();
     assert_eq!(names.orders(), ["create /data/late 644"]);
     assert!(is_on_disk(&server, "/data/late"));
 
-    let options = Options { create: true, check: true, fails: true, ..Options::default() };
-    let (server, names, client) = site(&[], &["/data/on-tape"], options);
-    assert_eq!(client.open("/data/on-tape", creating()).refusal().0, ErrorKind::ItExists);
-    assert_eq!(names.orders(), [""; 0]);
+    let options = Options { create: true, fails: true, ..Options::default() };
+    let (server, _, client) = site(&[], &["/data/on-tape"], options);
     let (_, text) = client.open("/data/new", creating()).refusal();
     assert!(text.contains("mass storage does not create it: no tape"), "{text}");
     assert!(!is_on_disk(&server, "/data/new"));

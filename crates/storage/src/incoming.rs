@@ -13,8 +13,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The begin of the names of temporary files.
-pub(crate) const INCOMING_PREFIX: &[u8] = b".scalla-incoming-";
+/// The begin of the names of temporary files, which clients cannot use.
+pub const INCOMING_PREFIX: &[u8] = b".scalla-incoming-";
 
 /// The modification time, in seconds since the epoch, of a temporary file that nobody has written.
 pub const INCOMING_MODIFIED: i64 = 0;

@@ -64,7 +64,7 @@ pub use directory_stream::{DirectoryPosition, DirectoryStream, RawEntry};
 pub use existing_name::ExistingName;
 pub use faulty::Faulty;
 pub use held_file::{FileVersion, HeldFile};
-pub use incoming::{INCOMING_MODIFIED, IncomingFile, IncomingResult, inherit, lock_file};
+pub use incoming::{INCOMING_MODIFIED, INCOMING_PREFIX, IncomingFile, IncomingResult, inherit, lock_file};
 pub use look_limit::{LOOK_BYTES_MAX, LOOKS_MAX, LookLimit, LookPermit};
 pub use name_rules::NameRules;
 pub use plain_tree::{PlainDirectory, PlainFile, PlainKind, PlainStatus, PlainTree};

@@ -75,6 +75,12 @@ impl DiskCheck<'_> {
                     self.warn(&export.origin, what, &remedy);
                 }
             }
+            if attributes.remote_create && attributes.check && effective.residency.catalog.is_some() {
+                let what = format!(
+                    "all.export {name} check rcreate: a client that repeats an open would find the file that it has created itself"
+                );
+                self.wrong(&export.origin, what, "remove check or rcreate");
+            }
             if attributes.remote_create && *effective.multi_user.enabled {
                 let what = format!(
                     "all.export {name} rcreate: with multi-user, only the disk knows who may create a file"
