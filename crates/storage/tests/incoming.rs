@@ -177,6 +177,18 @@ fn a_program_may_create_the_file_itself() {
         }
         assert_eq!(root.names(), ["f"]);
     }
+    // A program that outlived the temporary file may create it later. With a temporary file, it may be in use.
+    let file = receive(&backend, "/g").unwrap();
+    let vacant = file.vacant_path().unwrap();
+    fs::write(&vacant, "in use").unwrap();
+    let leftovers = || backend.transfers().unwrap().remove_leftovers(&path("/")).unwrap();
+    assert_eq!((leftovers().removed, vacant.exists()), (0, true));
+    file.discard().unwrap();
+    fs::write(&vacant, "later").unwrap();
+    fs::write(root.path().join(".scalla-incoming-x.created"), "no such name").unwrap();
+    assert_eq!(leftovers(), Leftovers { removed: 1, ..Leftovers::default() });
+    assert!(!vacant.exists());
+    fs::remove_file(root.path().join(".scalla-incoming-x.created")).unwrap();
     // It is not a link to something else.
     let mut file = receive(&backend, "/g").unwrap();
     std::os::unix::fs::symlink("f", file.vacant_path().unwrap()).unwrap();

@@ -352,10 +352,13 @@ pub(super) fn remove_leftovers(directory: &OwnedFd, spaces: Option<&Spaces>) -> 
     while let Some(entry) = names.read() {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
-        if !is_temporary_name(name) {
-            continue;
-        }
-        let number = match remove_leftover(directory, name, spaces) {
+        let beside = name.strip_suffix(CREATED_SUFFIX).filter(|beside| is_temporary_name(beside));
+        let result = match beside {
+            Some(beside) => remove_orphan(directory, name, beside),
+            None if is_temporary_name(name) => remove_leftover(directory, name, spaces),
+            None => continue,
+        };
+        let number = match result {
             Ok(Leftover::Removed) => &mut leftovers.removed,
             Ok(Leftover::InUse) => &mut leftovers.in_use,
             Ok(Leftover::Gone) => continue,
@@ -367,6 +370,18 @@ pub(super) fn remove_leftovers(directory: &OwnedFd, spaces: Option<&Spaces>) -> 
         stable::sync_directory(directory)?;
     }
     Ok(leftovers)
+}
+
+/// Removes what a program has created when the temporary file beside it was gone. With that, it shares its fate.
+fn remove_orphan(directory: &OwnedFd, name: &[u8], beside: &[u8]) -> io::Result<Leftover> {
+    match rustix::fs::statat(directory, beside, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => {}
+        other => return other.map(|_| Leftover::Gone).map_err(Into::into),
+    }
+    match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(Leftover::Gone),
+        other => Ok(other.map(|()| Leftover::Removed)?),
+    }
 }
 
 /// What became of a file at a temporary name.
