@@ -123,6 +123,9 @@ impl QueueTime {
     }
 }
 
+/// The mark of the programs of this run, and the programs of earlier runs.
+type ProgramsOfRuns = (QueueRun, Arc<EarlierPrograms>);
+
 /// The thread and its state.
 pub(crate) struct QueueThread {
     store: SqliteStore,
@@ -157,17 +160,17 @@ impl QueueThread {
     /// Continues the transfers of an earlier run.
     pub(crate) fn recovered(
         mut store: SqliteStore,
-        (limits, (staging, migration), (run, earlier), pins): (
+        (limits, (staging, migration), programs, pins): (
             QueueLimits,
             (Arc<Staging>, Migration),
-            (QueueRun, Arc<EarlierPrograms>),
+            ProgramsOfRuns,
             TapePins,
         ),
         clock: Arc<dyn Clock>,
         (ended, inbox): (Sender<Command>, Receiver<Command>),
         lock: DirectoryLock,
     ) -> Result<Self, StoreError> {
-        let time = QueueTime::new(clock);
+        let (time, (run, earlier)) = (QueueTime::new(clock), programs);
         let deny = limits.deny;
         store.transaction(|store| {
             store.recover(time.now(), deny)?;
