@@ -12,6 +12,7 @@ import raw
 from codes import ErrorCode
 from object_stores import BUCKET, FaultyProxy, FaultyStore, ObjectStore, StoreProxy
 from test_cache import CACHE
+from test_checksum import crc32c
 from test_third_party import copy
 from tools import data, scalla, wait_until, xrdcp, xrdfs
 
@@ -140,14 +141,16 @@ def test_a_store_cannot_do_everything(store, proxy):
     assert connection.error(raw.WRITE, struct.pack(">4sq", handle, 0), b"x") == ErrorCode.UNSUPPORTED
     assert connection.error(raw.SYNC, handle) == ErrorCode.FS_ERROR
     assert connection.error(raw.CLOSE, handle) == ErrorCode.FS_ERROR, "a write has failed"
-    assert (content(store, "old"), uploads(store)) == (b"0123456789", [])
+    assert content(store, "old") == b"0123456789"
+    wait_until(lambda: uploads(store) == [])
     # Begun anew, after a part was sent.
     handle = connection.open("/old", REPLACE)
     connection.write(handle, 0, LARGE[:PART])
     connection.ask(raw.TRUNCATE, struct.pack(">4sq", handle, 0))
     connection.write(handle, 0, b"anew")
     connection.close(handle)
-    assert (content(store, "old"), uploads(store)) == (b"anew", [])
+    assert content(store, "old") == b"anew"
+    wait_until(lambda: uploads(store) == [])
 
 
 def test_a_client_that_leaves_leaves_nothing(store, proxy):
@@ -265,7 +268,8 @@ def test_a_success_with_an_error_in_it_is_a_failure(faulty, faulty_proxy):
     faulty.objects["f"] = b"old"
     faulty.faults.append(fault)
     assert write(faulty_proxy, "/f", LARGE[:PART + 1]) == [ErrorCode.SERVER_ERROR]
-    assert faulty.objects["f"] == b"old" and not faulty.uploads
+    assert faulty.objects["f"] == b"old"
+    wait_until(lambda: not faulty.uploads)
 
 
 def test_parts_stay_in_no_store_whose_removals_fail_at_first(faulty, faulty_proxy):
@@ -316,7 +320,8 @@ def test_two_writers_of_one_name(faulty, faulty_proxy):
         first.write(handles[0], 0, content)
         second.close(handles[1])
         assert first.error(raw.CLOSE, handles[0]) == ErrorCode.IT_EXISTS
-        assert faulty.objects == {"f": other} and not faulty.uploads
+        assert faulty.objects == {"f": other}
+        wait_until(lambda: not faulty.uploads)
 
 
 def test_a_thousand_small_files(faulty, faulty_proxy):
@@ -355,6 +360,161 @@ def test_files_that_are_open_have_bounded_memory(faulty, faulty_proxy):
     wait_until(lambda: write(faulty_proxy, "/f", b"content") == [])
 
 
+def test_sizes_that_lie_take_no_memory_of_others(faulty, faulty_proxy):
+    """One byte at the end of a part needs the memory of all of it, also if the file has announced one byte."""
+    refused, opened = [], []
+    connections = [raw.Connection(faulty_proxy, timeout=90) for _ in range(40)]
+    for number, connection in enumerate(connections):
+        opened.append(connection.open(f"/lie{number}?oss.asize=1", WRITE_NEW))
+    for connection, handle in zip(connections, opened):
+        try:
+            connection.write(handle, KNOWN_PART - 2, b"x")
+        except raw.Failed as failure:
+            refused.append(failure.code)
+    assert len(refused) >= 40 - 256 * MIB // KNOWN_PART and set(refused) == {ErrorCode.OVERLOADED}
+    for connection in connections:
+        connection.vanish()
+    wait_until(lambda: write(faulty_proxy, "/f", b"content") == [])
+
+
+@pytest.mark.parametrize("size", [5, KNOWN_PART + 5])
+def test_a_file_that_is_shorter_than_announced_does_not_appear(faulty, faulty_proxy, size):
+    """As when the source of a copy fails: its client closes the file."""
+    faulty.objects["f"] = b"old"
+    with raw.Connection(faulty_proxy) as connection:
+        handle = connection.open(f"/f?oss.asize={size + 5}", REPLACE)
+        connection.write(handle, 0, LARGE[:size])
+        with pytest.raises(raw.Failed, match=f"{size} of the {size + 5} bytes"):
+            connection.close(handle)
+    assert faulty.objects == {"f": b"old"}
+    wait_until(lambda: not faulty.uploads)
+
+
+@pytest.mark.parametrize("status", [403, 500, None])
+def test_a_store_that_never_removes_delays_no_close(faulty, faulty_proxy, status):
+    """The close is answered before a removal is."""
+    held = threading.Event()
+
+    def fault(step, _handler):
+        if step == "abort":
+            held.wait(60)
+        return False
+
+    if status:
+        faulty.fail("abort", status)
+    else:
+        faulty.faults.append(fault)
+    faulty.fail("complete", 403)
+    try:
+        assert write(faulty_proxy, "/f", LARGE[:PART + 1]) == [ErrorCode.NOT_AUTHORIZED]
+        assert len(faulty.uploads) == 1
+    finally:
+        faulty.faults.clear()
+        held.set()
+    wait_until(lambda: not faulty.uploads)
+
+
+def test_a_client_that_leaves_during_a_part_leaves_nothing(faulty, faulty_proxy):
+    """Its memory is free while the store has not answered."""
+    held, begun = threading.Event(), threading.Semaphore(0)
+
+    def fault(step, _handler):
+        if step == "part":
+            begun.release()
+            held.wait(60)
+        return False
+
+    faulty.faults.append(fault)
+    connection = raw.Connection(faulty_proxy)
+    try:
+        handles = [connection.open(f"/left{number}?oss.asize=1g", WRITE_NEW) for number in range(32)]
+        for handle in handles[:4]:
+            connection.start(raw.WRITE, struct.pack(">4sq", handle, 0), LARGE[:KNOWN_PART])
+        assert all(begun.acquire(timeout=60) for _ in range(4))
+        connection.vanish()
+        # All of the share of this host.
+        def opens():
+            with raw.Connection(faulty_proxy) as other:
+                try:
+                    for number in range(32):
+                        other.open(f"/next{number}?oss.asize=1g", WRITE_NEW)
+                except raw.Failed:
+                    return False
+                return True
+        wait_until(opens)
+    finally:
+        held.set()
+    assert faulty.objects == {}
+    faulty.faults.clear()
+
+
+def framed(content):
+    """Returns the data of a pgwrite."""
+    pages = [content[at:at + 4096] for at in range(0, len(content), 4096)]
+    return b"".join(struct.pack(">I", crc32c(page)) + page for page in pages)
+
+
+def test_a_bad_page_of_a_part_that_was_sent_ends_the_file(faulty, faulty_proxy):
+    """Within a part that was not sent it is corrected."""
+    for length, is_sent in ((2 * 4096, False), (KNOWN_PART, True)):
+        faulty.objects["f"] = b"old"
+        content = LARGE[:4096] + bytes(length - 4096)
+        with raw.Connection(faulty_proxy) as connection:
+            handle = connection.open(f"/f?oss.asize={length}", REPLACE)
+            connection.write(handle, 4096, content[4096:])
+            connection.ask(raw.PGWRITE, struct.pack(">4sq", handle, 0), struct.pack(">I", 1) + content[:4096])
+            correction = struct.pack(">4sqBB", handle, 0, 0, 1), framed(content[:4096])
+            if is_sent:
+                with pytest.raises(raw.Failed, match="to correct a page"):
+                    connection.ask(raw.PGWRITE, *correction)
+                connection.error(raw.CLOSE, handle)
+                assert faulty.objects["f"] == b"old"
+            else:
+                connection.ask(raw.PGWRITE, *correction)
+                connection.close(handle)
+                assert faulty.objects["f"] == content
+    wait_until(lambda: not faulty.uploads)
+
+
+def test_a_slow_close_is_announced(faulty, faulty_proxy):
+    """The store makes the object when the client has been told to wait."""
+    told = threading.Event()
+
+    def fault(step, _handler):
+        if step == "complete":
+            told.wait(60)
+        return False
+
+    faulty.faults.append(fault)
+    with raw.Connection(faulty_proxy, login=False) as connection:
+        connection.hello()
+        connection.login(capability=0x85)
+        handle = connection.open("/f", REPLACE)
+        connection.write(handle, 0, LARGE[:PART + 1])
+        stream = connection.start(raw.CLOSE, handle)
+        try:
+            assert connection.answer().status == raw.WAITRESP
+        finally:
+            told.set()
+        connection.result(stream)
+    assert faulty.objects == {"f": LARGE[:PART + 1]}
+
+
+def test_directories_need_the_right_to_make_them(faulty, tmp_path):
+    """They appear with their first object, also where the client may write objects only."""
+    rules = tmp_path / "rules"
+    rules.write_text("u * /d/new/ a /d/old/ a /d rl\n")
+    faulty.objects["d/old/f"] = b"old"
+    faulty.objects["d/old/file"] = b""
+    with FaultyProxy(faulty, settings=f"ofs.authorize\nacc.authdb {rules}\n") as proxy:
+        for options in (WRITE_NEW, WRITE_NEW | raw.O_MKPATH):
+            assert write(proxy, "/d/new/x", b"new", options) == [ErrorCode.NOT_FOUND]
+            assert write(proxy, "/d/old/below/x", b"new", options) == []
+            del faulty.objects["d/old/below/x"]
+        xrdfs(proxy, "mv", "/d/old/f", "/d/new/f").fails(54)
+        assert sorted(faulty.objects) == ["d/old/f", "d/old/file"]
+        assert write(proxy, "/d/old/x", b"new", WRITE_NEW | raw.O_MKPATH) == []
+    assert faulty.objects["d/old/x"] == b"new"
 
 
 def test_third_party_copies_to_a_store(store, tmp_path):

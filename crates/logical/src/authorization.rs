@@ -416,7 +416,7 @@ impl GuardedFiles {
             return Ok(AllowedOperation::default());
         }
         if request.new || request.delete {
-            return check.create(target, request);
+            return check.create(target);
         }
         let operation = match request.write || request.append {
             true => AccessOperation::Update,

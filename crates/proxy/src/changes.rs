@@ -117,9 +117,7 @@ impl ProxyFiles {
         let Some(path) = directory.filter(|path| self.config.export(path, "Creating").is_ok()) else {
             return Ok(None);
         };
-        let at = self.at(caller, &Target { path, cgi: cgi.clone() }, "Creating", reply)?;
-        // An object store has no directories.
-        Ok(Some(at).filter(|at| !at.is_in_object_store()))
+        self.at(caller, &Target { path, cgi: cgi.clone() }, "Creating", reply).map(Some)
     }
 }
 
@@ -149,7 +147,14 @@ fn change_name(cache: Option<&FileCache>, at: &PathAtOrigin) -> Option<ProxyCach
 /// directories below it only.
 pub(crate) async fn check_exists(directory: Option<PathAtOrigin>) -> Result<(), RequestFailure> {
     if let Some(at) = directory {
-        at.run(async |files| files.stat(at.path()).await).await?;
+        let found = at.run(async |files| files.stat(at.path()).await).await?;
+        if at.is_in_object_store() && !found.is_dir() {
+            let cause = client::Cause::Server {
+                code: client::xroot::ErrorCode::FS_ERROR,
+                text: format!("{} is not a directory", at.path()),
+            };
+            return Err(RequestFailure::Client(client::Error::new("stat", at.path(), cause)));
+        }
     }
     Ok(())
 }

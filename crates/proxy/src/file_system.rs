@@ -36,11 +36,11 @@ use vfs::{
 };
 
 /// Interval at which the caller of a request is checked.
-const CALLER_CHECK: Duration = Duration::from_secs(1);
+pub(crate) const CALLER_CHECK: Duration = Duration::from_secs(1);
 /// Time after which a client is told that its answer follows late.
-const NOTICE_AFTER: u32 = 10;
+pub(crate) const NOTICE_AFTER: u32 = 10;
 /// Time within which a late answer follows, in seconds.
-const LATE_ANSWER: u32 = 1800;
+pub(crate) const LATE_ANSWER: u32 = 1800;
 
 /// Maximum number of paths of one status request. They are queried one after the other.
 const STAT_PATHS_MAX: usize = 1024;
@@ -316,7 +316,11 @@ impl ProxyFiles {
         if !request.new && !request.delete {
             return Ok(None);
         }
-        let parent = if request.make_path { request.existing_parent.clone() } else { target.path.parent() };
+        // In an object store, a directory is there with its first object. So only one that the client may not create
+        // has to be there before.
+        let creates_directories =
+            request.make_path || self.at(caller, target, "Opening", reply)?.is_in_object_store();
+        let parent = if creates_directories { request.existing_parent.clone() } else { target.path.parent() };
         let Some(path) = parent.filter(|parent| !parent.is_root()) else { return Ok(None) };
         // The origin decides by the same credentials as about the file.
         let target = Target { path, cgi: target.cgi.clone() };
@@ -324,8 +328,7 @@ impl ProxyFiles {
         if self.config.export(&target.path, "Opening").is_err() {
             return Ok(None);
         }
-        // An object store has no directories.
-        Ok(Some(self.at(caller, &target, "Opening", reply)?).filter(|at| !at.is_in_object_store()))
+        self.at(caller, &target, "Opening", reply).map(Some)
     }
 
     fn stat_many(&self, caller: &Arc<Caller>, targets: &TargetList, reply: &ReplyTo) -> Started {

@@ -68,6 +68,7 @@ mod threads;
 mod upload;
 mod upload_memory;
 mod upload_parts;
+mod upload_removals;
 mod upload_stream;
 
 pub use cache_orders::{CacheOrders, EvictionReply};

@@ -1,6 +1,7 @@
 //! [`ProxiedFile`]: an open file of a client, which is a file at an origin.
 
 use crate::cached_origin::{ProxyCacheChange, ProxyCacheReader};
+use crate::file_system::{CALLER_CHECK, LATE_ANSWER, NOTICE_AFTER};
 use crate::personas::Persona;
 use crate::place::RequestFailure;
 use crate::remote_file::RemoteFile;
@@ -74,6 +75,7 @@ impl ProxiedFile {
     {
         let (later, file, mut interrupted) = (reply.defer(), self.file.clone(), self.interrupted.subscribe());
         let mut given_up = self.given_up.subscribe();
+        let notices = self.notices(reply, verb);
         self.runtime.spawn(async move {
             let left = async {
                 if !ends || interrupted.wait_for(|left| *left).await.is_err() {
@@ -82,13 +84,19 @@ impl ProxiedFile {
             };
             let result = tokio::select! {
                 biased;
-                result = work => result,
+                result = with_notice(notices, work) => result,
                 () = left => Err(RequestFailure::Cancelled),
                 Ok(()) = given_up.changed() => Err(RequestFailure::Cancelled),
             };
             later.send(result.map_err(|failure| failure.to_error(verb, &file.path)).into());
         });
         Started::Pending
+    }
+
+    /// Returns the receiver of a notice that the answer comes late, as that of a store that makes an object of parts.
+    fn notices(&self, reply: &ReplyTo, verb: &str) -> Option<ReplyTo> {
+        let is_late = self.file.remote.is_upload() && matches!(verb, "close" | "truncate");
+        (is_late && self.caller.accepts_deferred_reply).then(|| reply.clone())
     }
 
     fn refuse(&self, what: &str) -> Started {
@@ -175,6 +183,8 @@ impl OpenFile for ProxiedFile {
 
     fn start(&self, operation: FileOperation, reply: &ReplyTo) -> Started {
         let file = self.file.clone();
+        // What is not closed does not appear, so nobody waits for what a client had begun.
+        let ends = file.remote.is_upload();
         match operation {
             FileOperation::Read { buffer, pieces } => {
                 self.run(reply, "read", true, async move { file.read(buffer, pieces).await })
@@ -182,13 +192,13 @@ impl OpenFile for ProxiedFile {
             FileOperation::Write { checkpoint: true, .. }
             | FileOperation::Truncate { checkpoint: true, .. } => self.refuse("use a checkpoint of"),
             FileOperation::Write { buffer, offset, .. } => {
-                self.run(reply, "write", false, async move { file.write(buffer, offset).await })
+                self.run(reply, "write", ends, async move { file.write(buffer, offset).await })
             }
             FileOperation::Sync => {
-                self.run(reply, "sync", false, async move { file.remote.sync().await.map(nothing) })
+                self.run(reply, "sync", ends, async move { file.remote.sync().await.map(nothing) })
             }
             FileOperation::Truncate { size, .. } => self
-                .run(reply, "truncate", false, async move { file.remote.truncate(size).await.map(nothing) }),
+                .run(reply, "truncate", ends, async move { file.remote.truncate(size).await.map(nothing) }),
             FileOperation::Stat => self.run(reply, "stat", true, async move {
                 if let Some(cached) = &file.cached {
                     // That of the bytes that it reads.
@@ -234,6 +244,49 @@ impl OpenFile for ProxiedFile {
     }
 }
 
+/// Does work, and sends a notice when it takes long.
+async fn with_notice<T>(notices: Option<ReplyTo>, work: impl Future<Output = T>) -> T {
+    tokio::pin!(work);
+    if let Some(notices) = notices {
+        match tokio::time::timeout(CALLER_CHECK * NOTICE_AFTER, &mut work).await {
+            Ok(result) => return result,
+            Err(_) => notices.notify_later(LATE_ANSWER),
+        }
+    }
+    work.await
+}
+
 fn nothing((): ()) -> Value {
     Value::Nothing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use std::time::Duration;
+    use vfs::{Mailbox, ReplyToken};
+
+    /// Records notices.
+    #[derive(Default)]
+    struct Notices(Mutex<Vec<u32>>);
+
+    impl Mailbox for Notices {
+        fn deliver(&self, _: ReplyToken, _: Answer) {}
+
+        fn deliver_notice(&self, _: ReplyToken, seconds: u32) {
+            self.0.lock().unwrap().push(seconds);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_answer_is_announced_once() {
+        for (seconds, expected) in [(9, vec![]), (100, vec![LATE_ANSWER])] {
+            let notices = Arc::new(Notices::default());
+            let reply = ReplyTo::new(notices.clone(), ReplyToken { owner: 1, call: 2 });
+            let work = tokio::time::sleep(Duration::from_secs(seconds));
+            with_notice(Some(reply), work).await;
+            assert_eq!(*notices.0.lock().unwrap(), expected);
+        }
+    }
 }

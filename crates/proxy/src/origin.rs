@@ -12,6 +12,7 @@ use crate::origin_hosts::OriginHosts;
 use crate::place::{OriginPlace, PlaceHooks, ProbeFailure, RequestFailure};
 use crate::settings::ProxyConfig;
 use crate::upload_memory::UploadMemory;
+use crate::upload_removals::UploadRemovals;
 use client::http::ObjectStore;
 use client::{AddressFilter, Cause, Client, ConnectionLimits, Credentials, ListingMemory, Url};
 use std::collections::HashMap;
@@ -44,6 +45,7 @@ pub(crate) struct OriginServer {
     slow_connections: Arc<NameConnections>,
     /// The memory of what is written, if it is an object store.
     uploads: Arc<UploadMemory>,
+    removals: UploadRemovals,
     /// Permits of files that persist on close.
     persisting: Arc<Semaphore>,
     /// Number of files that were opened so.
@@ -261,8 +263,10 @@ impl OriginServer {
             true => (HTTP_QUICK_REQUESTS_MAX, HTTP_SLOW_REQUESTS_MAX),
             false => (REQUESTS_MAX, SLOW_REQUESTS_MAX),
         };
+        let home = dialer.place(url);
         Arc::new(Self {
-            home: dialer.place(url),
+            removals: UploadRemovals::new(home.clone(), dialer.runtime.clone()),
+            home,
             places: Mutex::default(),
             quick: lane(quick_max),
             quick_connections: Arc::new(NameConnections::new('n')),
@@ -290,6 +294,11 @@ impl OriginServer {
     /// Returns the memory of what is written to an object store.
     pub(crate) fn upload_memory(&self) -> &Arc<UploadMemory> {
         &self.uploads
+    }
+
+    /// Returns the removals of what files have left that were not completed.
+    pub(crate) const fn upload_removals(&self) -> &UploadRemovals {
+        &self.removals
     }
 
     /// Reports whether this is an object store.

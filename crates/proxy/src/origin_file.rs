@@ -218,7 +218,7 @@ impl OriginFile {
 
 #[cfg(test)]
 #[path = "../../client/tests/http_support/mod.rs"]
-mod http_support;
+pub(crate) mod http_support;
 
 #[cfg(test)]
 mod tests {

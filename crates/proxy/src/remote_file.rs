@@ -3,7 +3,7 @@
 use crate::limits::Requester;
 use crate::near_ranges;
 use crate::origin::{OriginServer, OwnConnection, RequestKind};
-use crate::origin_file::OriginFile;
+use crate::origin_file::{OriginFile, is_http};
 use crate::place::{OriginPlace, RequestFailure};
 use crate::upload::FileUpload;
 use client::xroot::flags::{OpenOptions, StatFlags};
@@ -38,6 +38,8 @@ impl RemoteFile {
         requester: Requester,
     ) -> Result<Self, RequestFailure> {
         let persists = with.options.intersects(OpenOptions::POSC);
+        // A file that is written to a server that speaks HTTP appears at the close anyway.
+        let persists = persists && !is_http(&url);
         let own = if persists { origin.own_connection() } else { None };
         let mut url = url;
         if let Some(own) = &own {
@@ -57,13 +59,16 @@ impl RemoteFile {
             false => origin.run(request, open).await?,
         };
         let upload = match &file {
-            OriginFile::New(new) => {
-                Some(Box::pin(FileUpload::begin(new.clone(), origin.upload_memory(), requester)).await?)
-            }
+            OriginFile::New(new) => Some(Box::pin(FileUpload::begin(new.clone(), &origin, requester)).await?),
             _ => None,
         };
         let place = Mutex::new(origin.place(&file.location(), file.url()));
         Ok(Self { origin, file, place, requester, own, upload, has_failed: AtomicBool::new(false) })
+    }
+
+    /// Reports whether nothing appears at the origin before the file is closed.
+    pub(crate) const fn is_upload(&self) -> bool {
+        self.upload.is_some()
     }
 
     /// Reports whether the origin has said that the file persists on close.

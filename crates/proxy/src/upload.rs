@@ -7,10 +7,11 @@
 
 use crate::appearing_file::{AppearingFile, AppearingRest};
 use crate::limits::Requester;
+use crate::origin::OriginServer;
 use crate::origin_file::{OriginFile, unsupported};
 use crate::place::RequestFailure;
 use crate::remote_file::RemoteFile;
-use crate::upload_memory::{MemoryShortage, PartMemory, UploadMemory};
+use crate::upload_memory::{MemoryShortage, PartMemory};
 use crate::upload_parts::{FullPart, LastPart, Placed, UploadParts, WriteRefusal, sizes};
 use crate::upload_stream::UploadStream;
 use base::ClientHost;
@@ -25,9 +26,6 @@ use tokio::sync::Notify;
 
 /// Time for which a write waits for those before it, while nothing happens.
 const GAP_TIME: Duration = Duration::from_secs(60);
-/// Number of attempts to remove what is unfinished, and the pause after the first one, which doubles.
-const ABORTS_MAX: u32 = 4;
-const ABORT_PAUSE: Duration = Duration::from_secs(2);
 
 /// A file that is written to an object store or a web server.
 pub(crate) struct FileUpload {
@@ -41,7 +39,7 @@ pub(crate) struct FileUpload {
     unfinished: tokio::sync::Mutex<Option<AppearingRest>>,
     /// The request of a web server, from the first part on.
     stream: tokio::sync::Mutex<Option<UploadStream>>,
-    memory: Arc<UploadMemory>,
+    origin: Arc<OriginServer>,
     runtime: Handle,
     host: ClientHost,
 }
@@ -65,7 +63,7 @@ impl Drop for FileUpload {
     fn drop(&mut self) {
         if let Some(unfinished) = self.unfinished.get_mut().take() {
             *self.stream.get_mut() = None;
-            self.remove_later(unfinished);
+            self.origin.upload_removals().begin(self.file.clone(), unfinished);
         }
     }
 }
@@ -78,9 +76,9 @@ fn refused(operation: &'static str, url: &Url, refusal: WriteRefusal) -> Request
     let unsupported = |text: String| Cause::Unsupported(format!("{text}; a file is sent in order"));
     let cause = match refusal {
         WriteRefusal::Over => return RequestFailure::Incomplete,
-        WriteRefusal::Sent(offset) => {
-            unsupported(format!("the bytes at {offset} were sent and cannot be changed"))
-        }
+        WriteRefusal::Sent(offset) => unsupported(format!(
+            "the bytes at {offset} were sent and cannot be changed, also not to correct a page with a wrong checksum"
+        )),
         WriteRefusal::Ahead(offset) => unsupported(format!(
             "the bytes at {offset} and behind them are missing, too many to wait for them"
         )),
@@ -101,17 +99,17 @@ impl FileUpload {
     /// Begins to write an object. The size that the client announces, `oss.asize`, decides about memory and parts.
     pub(crate) async fn begin(
         file: AppearingFile,
-        memory: &Arc<UploadMemory>,
+        origin: &Arc<OriginServer>,
         requester: Requester,
     ) -> Result<Self, RequestFailure> {
         let refused =
             |code, text: String| RequestFailure::Client(server_error("open", file.url(), code, text));
-        let size = file.url().cgi.get("oss.asize").and_then(|size| size.parse().ok());
+        let size = file.url().cgi.get("oss.asize").and_then(|size| base::parse_size(size));
         let Some((part_bytes, bytes)) = sizes(size) else {
             let text = "the file is too large for an object in parts of this server".to_owned();
             return Err(refused(ErrorCode::NO_SPACE, text));
         };
-        let own = memory.take_own(bytes, requester.host).await.map_err(|shortage| {
+        let own = origin.upload_memory().take_own(bytes, requester.host).await.map_err(|shortage| {
             let text = match shortage {
                 MemoryShortage::Full => "too many files are written at once; try again later",
                 MemoryShortage::Host => "clients of this host write too many files at once; try again later",
@@ -125,7 +123,7 @@ impl FileUpload {
             changed: Notify::new(),
             unfinished: tokio::sync::Mutex::default(),
             stream: tokio::sync::Mutex::default(),
-            memory: memory.clone(),
+            origin: origin.clone(),
             runtime: Handle::current(),
             host: requester.host,
         })
@@ -176,10 +174,15 @@ impl FileUpload {
             let at = offset.saturating_add(done as u64);
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            let placed = self.parts().place(at, rest, &self.memory);
+            let (placed, copies) = {
+                let mut parts = self.parts();
+                (parts.place(at, rest, (self.origin.upload_memory(), self.host)), parts.copies())
+            };
             match placed.map_err(|refusal| refused("write", self.file.url(), refusal))? {
-                Placed::Copied(count) => {
+                Placed::Copied(count) => done += count,
+                Placed::Begun(count) => {
                     done += count;
+                    // Others may wait for this part.
                     self.changed.notify_waiters();
                 }
                 Placed::Full(count, part) => {
@@ -187,13 +190,17 @@ impl FileUpload {
                     self.changed.notify_waiters();
                     self.send(remote, part).await?;
                 }
-                Placed::Memory(bytes) => match self.memory.take(bytes, self.host).await {
-                    Ok(more) => self.parts().add_memory(at, more),
+                Placed::Memory(bytes) => match self.origin.upload_memory().take(bytes, self.host).await {
+                    Ok(more) => {
+                        self.parts().add_memory(at, more);
+                        self.changed.notify_waiters();
+                    }
                     Err(_) => return Err(self.no_memory()),
                 },
                 Placed::Wait => {
                     let waited = tokio::time::timeout(GAP_TIME, changed).await;
-                    if waited.is_err() && self.parts().in_flight() == 0 {
+                    let parts = self.parts();
+                    if waited.is_err() && parts.in_flight() == 0 && parts.copies() == copies {
                         return Err(refused("write", self.file.url(), WriteRefusal::Ahead(at)));
                     }
                 }
@@ -319,19 +326,30 @@ impl FileUpload {
         closed
     }
 
+    /// Fails if bytes of the announced size are missing. A client whose source has failed closes the file, too.
+    fn check_size(&self, size: u64) -> Result<(), RequestFailure> {
+        let Some(announced) = self.announced.filter(|announced| size < *announced) else { return Ok(()) };
+        let text = format!(
+            "the file has {size} of the {announced} bytes that were announced (oss.asize), so it does not appear"
+        );
+        Err(RequestFailure::Client(server_error("close", self.file.url(), ErrorCode::FS_ERROR, text)))
+    }
+
     async fn finish(&self, remote: &RemoteFile) -> Result<(), RequestFailure> {
-        let last = {
+        let (last, size) = {
             let mut parts = self.parts();
             if parts.is_over() {
                 return Err(RequestFailure::Incomplete);
             }
-            parts.finish()
+            let size = parts.end();
+            (parts.finish(), size)
         };
         self.changed.notify_waiters();
         let last = last.map_err(|offset| {
             let text = format!("the bytes at {offset} were not written, so there is no object");
             RequestFailure::Client(Error::new("close", self.file.url(), Cause::Unsupported(text)))
         })?;
+        self.check_size(size)?;
         match &self.file {
             AppearingFile::Object(_) => self.finish_object(remote, last).await?,
             AppearingFile::Web(file) => self.finish_web(remote, file, last).await?,
@@ -388,30 +406,12 @@ impl FileUpload {
         self.remove_unfinished().await;
     }
 
-    /// Removes what is at the origin, also if the caller leaves. No part is being sent.
+    /// Begins to remove what is at the origin. No part is being sent.
     async fn remove_unfinished(&self) {
         *self.stream.lock().await = None;
-        let unfinished = self.unfinished.lock().await.take();
-        if let Some(unfinished) = unfinished {
-            self.remove_later(unfinished).await.ok();
+        if let Some(unfinished) = self.unfinished.lock().await.take() {
+            self.origin.upload_removals().begin(self.file.clone(), unfinished);
         }
-    }
-
-    fn remove_later(&self, unfinished: AppearingRest) -> tokio::task::JoinHandle<()> {
-        let file = self.file.clone();
-        self.runtime.spawn(async move {
-            let mut pause = ABORT_PAUSE;
-            for attempt in 1..=ABORTS_MAX {
-                let Err(error) = file.remove(&unfinished).await else { return };
-                if attempt == ABORTS_MAX {
-                    let path = file.url().path.as_str();
-                    tracing::warn!(path, %error, "a part of a file that was not completed stays at its origin");
-                    return;
-                }
-                tokio::time::sleep(pause).await;
-                pause *= 2;
-            }
-        })
     }
 }
 
@@ -439,3 +439,6 @@ fn web_of(file: &OriginFile) -> Result<&HttpUpload, Error> {
         file => Err(Error::new("write", file.url(), Cause::Closed)),
     }
 }
+
+#[cfg(test)]
+mod tests;

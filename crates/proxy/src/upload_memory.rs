@@ -1,14 +1,17 @@
 //! [`UploadMemory`]: the memory of parts on their way to an object store, for all files together.
 //!
 //! Each file that is written has memory for one part, or for all of it if it is small, until it is closed. So it
-//! always gets on. More parts at once take what is free, and leave half to files that are opened later.
+//! always gets on. More parts at once take what is free, and leave half to files that are opened later. All that a
+//! file has counts for the host of its client.
 
 use base::ClientHost;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 /// The memory in bytes.
 const MEMORY_BYTES: usize = 512 << 20;
@@ -25,8 +28,19 @@ const WAIT_TIME: Duration = Duration::from_secs(30);
 pub(crate) struct UploadMemory {
     units: Arc<Semaphore>,
     units_max: usize,
-    /// Units of the open files of clients of each host.
-    hosts: Mutex<HashMap<ClientHost, usize>>,
+    /// What clients of each host have.
+    hosts: Mutex<HashMap<ClientHost, HostUnits>>,
+    /// Notifies of memory of further parts that is free again.
+    freed: Notify,
+}
+
+/// The units of clients of a host.
+#[derive(Clone, Copy, Default)]
+struct HostUnits {
+    /// What files keep until they are closed.
+    kept: usize,
+    /// That of further parts.
+    more: usize,
 }
 
 /// Memory of a part, which is free again when it is dropped.
@@ -42,7 +56,7 @@ pub(crate) struct PartMemory {
 struct HostCount {
     memory: Arc<UploadMemory>,
     host: ClientHost,
-    units: usize,
+    units: HostUnits,
 }
 
 /// There is no memory.
@@ -56,12 +70,14 @@ pub(crate) enum MemoryShortage {
 
 impl Drop for HostCount {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut units) = self.memory.hosts().entry(self.host) {
-            *units.get_mut() -= self.units;
-            if *units.get() == 0 {
-                units.remove();
+        if let Entry::Occupied(mut found) = self.memory.hosts().entry(self.host) {
+            let units = found.get_mut();
+            (units.kept, units.more) = (units.kept - self.units.kept, units.more - self.units.more);
+            if units.kept + units.more == 0 {
+                found.remove();
             }
         }
+        self.memory.freed.notify_waiters();
     }
 }
 
@@ -84,10 +100,11 @@ impl UploadMemory {
 
     pub(crate) fn of_bytes(bytes: usize) -> Arc<Self> {
         let units_max = bytes / UNIT_BYTES;
-        Arc::new(Self { units: Arc::new(Semaphore::new(units_max)), units_max, hosts: Mutex::default() })
+        let units = Arc::new(Semaphore::new(units_max));
+        Arc::new(Self { units, units_max, hosts: Mutex::default(), freed: Notify::new() })
     }
 
-    fn hosts(&self) -> MutexGuard<'_, HashMap<ClientHost, usize>> {
+    fn hosts(&self) -> MutexGuard<'_, HashMap<ClientHost, HostUnits>> {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -104,38 +121,60 @@ impl UploadMemory {
         Ok(PartMemory { is_own: true, ..self.take(bytes, host).await? })
     }
 
-    /// Waits for memory that counts for a host.
+    /// Counts units for a host. `None` if it would have too many.
+    fn count(self: &Arc<Self>, host: ClientHost, units: HostUnits) -> Option<HostCount> {
+        let mut hosts = self.hosts();
+        let of_host = hosts.get(&host).copied().unwrap_or_default();
+        let sum = HostUnits { kept: of_host.kept + units.kept, more: of_host.more + units.more };
+        if sum.kept + sum.more > self.units_max / HOST_SHARE {
+            return None;
+        }
+        hosts.insert(host, sum);
+        drop(hosts);
+        Some(HostCount { memory: self.clone(), host, units })
+    }
+
+    /// Counts units that a file keeps. What its host has for further parts is free soon, so it is waited for.
+    async fn count_kept(self: &Arc<Self>, host: ClientHost, units: usize) -> Option<HostCount> {
+        loop {
+            let mut freed = pin!(self.freed.notified());
+            freed.as_mut().enable();
+            let count = self.count(host, HostUnits { kept: units, more: 0 });
+            let kept = self.hosts().get(&host).map_or(0, |of_host| of_host.kept);
+            if count.is_some() || kept + units > self.units_max / HOST_SHARE {
+                return count;
+            }
+            freed.await;
+        }
+    }
+
+    /// Waits for memory that a file keeps.
     pub(crate) async fn take(
         self: &Arc<Self>,
         bytes: usize,
         host: ClientHost,
     ) -> Result<PartMemory, MemoryShortage> {
         let units = Self::units_of(bytes);
-        {
-            let mut hosts = self.hosts();
-            let of_host = hosts.get(&host).copied().unwrap_or_default();
-            if of_host + units > self.units_max / HOST_SHARE {
-                return Err(MemoryShortage::Host);
-            }
-            hosts.insert(host, of_host + units);
-        }
-        let count = HostCount { memory: self.clone(), host, units };
+        let deadline = Instant::now() + WAIT_TIME;
+        let count = tokio::time::timeout_at(deadline, self.count_kept(host, units)).await;
+        let count = count.ok().flatten().ok_or(MemoryShortage::Host)?;
         let units = u32::try_from(units).map_err(|_| MemoryShortage::Full)?;
         let permit = self.units.clone().acquire_many_owned(units);
-        match tokio::time::timeout(WAIT_TIME, permit).await {
+        match tokio::time::timeout_at(deadline, permit).await {
             Ok(Ok(permit)) => Ok(PartMemory { permit, counts: vec![count], is_own: false }),
             _ => Err(MemoryShortage::Full),
         }
     }
 
     /// Takes memory for one more part of a file, if there is enough.
-    pub(crate) fn take_more(&self, bytes: usize) -> Option<PartMemory> {
+    pub(crate) fn take_more(self: &Arc<Self>, bytes: usize, host: ClientHost) -> Option<PartMemory> {
         let units = Self::units_of(bytes);
         if self.units.available_permits() < units + self.units_max / RESERVE {
             return None;
         }
+        let count = self.count(host, HostUnits { kept: 0, more: units })?;
         let permit = self.units.clone().try_acquire_many_owned(u32::try_from(units).ok()?).ok()?;
-        Some(PartMemory { permit, counts: Vec::new(), is_own: false })
+        Some(PartMemory { permit, counts: vec![count], is_own: false })
     }
 
     /// Returns the free bytes.
@@ -169,11 +208,31 @@ mod tests {
         assert!(memory.hosts().is_empty());
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_host_has_its_share_with_all_that_it_has() {
+        let memory = UploadMemory::of_bytes(16 * UNIT_BYTES);
+        let own = memory.take_own(2 * UNIT_BYTES, host(1)).await.unwrap();
+        let more: Vec<_> = std::iter::from_fn(|| memory.take_more(2 * UNIT_BYTES, host(1))).collect();
+        assert_eq!(more.len(), 3, "parts that are not kept count");
+        assert!(memory.take_more(1, host(2)).is_none() && memory.free() == 8 * UNIT_BYTES);
+        // A part is on its way, so its host waits for it.
+        let wait = memory.take_own(2 * UNIT_BYTES, host(1));
+        let (second, ()) = tokio::join!(wait, async { drop(more) });
+        let second = second.unwrap();
+        assert!(memory.take_more(4 * UNIT_BYTES, host(1)).is_some());
+        let begun = Instant::now();
+        assert_eq!(memory.take(5 * UNIT_BYTES, host(1)).await.err(), Some(MemoryShortage::Host));
+        assert_eq!(begun.elapsed(), Duration::ZERO, "files that are open keep theirs");
+        drop((own, second));
+        assert!(memory.hosts().is_empty());
+    }
+
     #[tokio::test]
     async fn further_parts_leave_memory_to_files_that_are_opened_later() {
         let memory = UploadMemory::of_bytes(8 * UNIT_BYTES);
-        let more: Vec<_> = std::iter::from_fn(|| memory.take_more(UNIT_BYTES)).collect();
-        assert_eq!(more.len(), 4);
+        let hosts = (2..=3).chain(2..=3);
+        let more: Vec<_> = hosts.map_while(|number| memory.take_more(UNIT_BYTES, host(number))).collect();
+        assert_eq!((more.len(), memory.take_more(1, host(4)).is_none()), (4, true));
         let mut own = memory.take_own(2 * UNIT_BYTES, host(1)).await.unwrap();
         own.add(memory.take(UNIT_BYTES, host(1)).await.unwrap());
         assert_eq!(memory.take(2 * UNIT_BYTES, host(1)).await.err(), Some(MemoryShortage::Host), "it counts");

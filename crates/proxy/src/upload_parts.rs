@@ -4,9 +4,11 @@
 //! is possible, also to write bytes again. What was sent cannot be changed.
 
 use crate::upload_memory::{PartMemory, UploadMemory};
+use base::ClientHost;
 use client::Bytes;
 use client::http::StoredPart;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Size of a part of a file whose size is not known. All but the last have the same size, as some stores need it.
 const PART_BYTES: usize = 16 << 20;
@@ -43,6 +45,8 @@ pub(crate) enum WriteRefusal {
 pub(crate) enum Placed {
     /// This number of them is in memory.
     Copied(usize),
+    /// This number of them is in memory, as the first ones of a part.
+    Begun(usize),
     /// This number of them is in memory, and has filled a part, which is to be sent.
     Full(usize, FullPart),
     /// They have to wait for other writes or for memory.
@@ -84,6 +88,10 @@ pub(crate) struct UploadParts {
     own: Option<PartMemory>,
     in_flight: usize,
     is_over: bool,
+    /// The first part that was not taken to be sent.
+    first: usize,
+    /// Number of times that bytes were copied.
+    copies: u64,
 }
 
 /// Returns the size of the parts of a file, and the memory that it needs. `None` if an object cannot have this size.
@@ -124,16 +132,21 @@ impl UploadParts {
     /// Creates the parts of a file that keeps this memory.
     pub(crate) fn new(part_bytes: usize, own: PartMemory) -> Self {
         let (open, sent) = (BTreeMap::new(), BTreeMap::new());
-        Self { part_bytes, open, sent, own: Some(own), in_flight: 0, is_over: false }
+        Self { part_bytes, open, sent, own: Some(own), in_flight: 0, is_over: false, first: 0, copies: 0 }
     }
 
-    /// Returns the first part that was not taken to be sent.
-    fn first(&self) -> usize {
-        self.sent
-            .keys()
-            .zip(0..)
-            .find(|(index, number)| **index != *number)
-            .map_or(self.sent.len(), |(_, number)| number)
+    /// Records that a part was taken to be sent.
+    fn take(&mut self, index: usize) {
+        self.sent.insert(index, None);
+        self.in_flight += 1;
+        while self.sent.contains_key(&self.first) {
+            self.first += 1;
+        }
+    }
+
+    /// Returns the number of times that bytes were copied.
+    pub(crate) fn copies(&self) -> u64 {
+        self.copies
     }
 
     /// Returns the offset of a part.
@@ -162,7 +175,7 @@ impl UploadParts {
         &mut self,
         offset: u64,
         data: &[u8],
-        memory: &UploadMemory,
+        memory: (&Arc<UploadMemory>, ClientHost),
     ) -> Result<Placed, WriteRefusal> {
         if self.is_over {
             return Err(WriteRefusal::Over);
@@ -177,11 +190,12 @@ impl UploadParts {
         if self.sent.contains_key(&index) {
             return Err(WriteRefusal::Sent(offset));
         }
-        let first = self.first();
+        let first = self.first;
         if index > first + PARTS_AHEAD {
             return Err(WriteRefusal::Ahead(self.offset_of(first)));
         }
-        if !self.open.contains_key(&index) && !self.begin_part(index, index == first, memory) {
+        let begins = !self.open.contains_key(&index);
+        if begins && !self.begin_part(index, index == first, memory) {
             return Ok(Placed::Wait);
         }
         let Some(part) = self.open.get_mut(&index) else { return Ok(Placed::Wait) };
@@ -197,25 +211,30 @@ impl UploadParts {
             part.bytes.resize(to, 0);
         }
         let count = to - from;
+        self.copies += 1;
         if let (Some(place), Some(data)) = (part.bytes.get_mut(from..to), data.get(..count)) {
             place.copy_from_slice(data);
         }
         if part.bytes.len() < self.part_bytes || !part.is_whole() {
-            return Ok(Placed::Copied(count));
+            return Ok(if begins { Placed::Begun(count) } else { Placed::Copied(count) });
         }
         let Some(part) = self.open.remove(&index) else { return Ok(Placed::Copied(count)) };
-        self.sent.insert(index, None);
-        self.in_flight += 1;
+        self.take(index);
         Ok(Placed::Full(count, FullPart { index, data: part.bytes.into(), memory: part.memory }))
     }
 
     /// Begins a part, if there is memory for it. The first one that is not full always gets that of the file, as
     /// soon as that is free.
-    fn begin_part(&mut self, index: usize, is_first: bool, memory: &UploadMemory) -> bool {
+    fn begin_part(
+        &mut self,
+        index: usize,
+        is_first: bool,
+        (memory, host): (&Arc<UploadMemory>, ClientHost),
+    ) -> bool {
         let own = if is_first { self.own.take() } else { None };
         let more = || {
             let may_more = self.open.len() + self.in_flight < PARTS_AT_ONCE;
-            may_more.then(|| memory.take_more(self.part_bytes)).flatten()
+            may_more.then(|| memory.take_more(self.part_bytes, host)).flatten()
         };
         let Some(memory) = own.or_else(more) else { return false };
         let bytes = Vec::with_capacity(memory.bytes().min(self.part_bytes));
@@ -259,12 +278,13 @@ impl UploadParts {
     pub(crate) fn restart(&mut self) {
         self.forget_open();
         self.sent.clear();
+        self.first = 0;
         self.is_over = false;
     }
 
     /// Takes the rest of a file that is closed. Nothing is sent. `Err` has the offset of the first gap.
     pub(crate) fn finish(&mut self) -> Result<LastPart, u64> {
-        let first = self.first();
+        let first = self.first;
         let gap = self.open.get(&first).map_or(0, |part| match part.pieces.first() {
             Some((0, end)) => *end,
             _ => 0,
@@ -295,20 +315,24 @@ impl UploadParts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::{ClientHost, SplitMix64};
+    use base::SplitMix64;
 
     const PART: usize = 100;
 
-    async fn parts(memory: &std::sync::Arc<UploadMemory>) -> UploadParts {
+    async fn parts(memory: &Arc<UploadMemory>) -> UploadParts {
         UploadParts::new(PART, memory.take_own(PART, ClientHost::Unknown).await.unwrap())
     }
 
+    fn of(memory: &Arc<UploadMemory>) -> (&Arc<UploadMemory>, ClientHost) {
+        (memory, ClientHost::Unknown)
+    }
+
     /// Places data, and returns the parts that are full. Fails if it has to wait.
-    fn place(parts: &mut UploadParts, memory: &UploadMemory, offset: u64, data: &[u8]) -> Vec<FullPart> {
+    fn place(parts: &mut UploadParts, memory: &Arc<UploadMemory>, offset: u64, data: &[u8]) -> Vec<FullPart> {
         let (mut done, mut full) = (0, Vec::new());
         while done < data.len() {
-            match parts.place(offset + done as u64, &data[done..], memory).unwrap() {
-                Placed::Copied(count) => done += count,
+            match parts.place(offset + done as u64, &data[done..], of(memory)).unwrap() {
+                Placed::Copied(count) | Placed::Begun(count) => done += count,
                 Placed::Full(count, part) => {
                     done += count;
                     full.push(part);
@@ -350,10 +374,10 @@ mod tests {
                 // The pieces of a client are near each other.
                 let at = number(pieces.len().min(6));
                 let (from, to) = pieces[at];
-                match parts.place(from as u64, &file[from..to], &memory).unwrap() {
+                match parts.place(from as u64, &file[from..to], of(&memory)).unwrap() {
                     Placed::Wait => continue,
                     Placed::Memory(_) => panic!("{seed}: a part has its memory"),
-                    Placed::Copied(count) => pieces[at].0 += count,
+                    Placed::Copied(count) | Placed::Begun(count) => pieces[at].0 += count,
                     Placed::Full(count, part) => {
                         pieces[at].0 += count;
                         sent.insert(part.index, part.data.clone());
@@ -393,7 +417,7 @@ mod tests {
         let mut ahead = parts(&memory).await;
         place(&mut ahead, &memory, 150, b"x");
         assert_eq!((ahead.finish().err(), ahead.end()), (Some(0), 151));
-        let refused = |parts: &mut UploadParts, offset| parts.place(offset, b"x", &memory).err();
+        let refused = |parts: &mut UploadParts, offset| parts.place(offset, b"x", of(&memory)).err();
         let far = (PARTS_AHEAD * PART) as u64;
         assert_eq!(refused(&mut ahead, far + 100), Some(WriteRefusal::Ahead(0)));
         assert_eq!(refused(&mut ahead, u64::MAX), Some(WriteRefusal::TooLarge(1_000_000)));
@@ -436,15 +460,44 @@ mod tests {
         let mut parts = parts(&memory).await;
         let first = place(&mut parts, &memory, 0, &[1; PART]).pop().unwrap();
         for index in [1_u64, 2] {
-            let placed = parts.place(index * PART as u64, b"x", &memory);
+            let placed = parts.place(index * PART as u64, b"x", of(&memory));
             assert!(matches!(placed, Ok(Placed::Wait)), "{index}");
         }
         stored(first, &mut parts);
         assert!(
-            matches!(parts.place(2 * PART as u64, b"x", &memory), Ok(Placed::Wait)),
+            matches!(parts.place(2 * PART as u64, b"x", of(&memory)), Ok(Placed::Wait)),
             "it is not the next one"
         );
         assert_eq!(place(&mut parts, &memory, PART as u64, &[2; PART]).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn after_a_failure_a_file_keeps_its_memory_for_a_restart() {
+        let memory = UploadMemory::of_bytes(2 * (64 << 10));
+        let mut parts = parts(&memory).await;
+        place(&mut parts, &memory, 0, b"x");
+        parts.end_all();
+        let others = memory.take_own(64 << 10, ClientHost::Unknown).await;
+        assert!(others.is_err() && memory.free() == 64 << 10, "it is kept");
+        let host = ClientHost::from(Some(std::net::IpAddr::from([10, 0, 0, 1])));
+        let _others = memory.take_own(64 << 10, host).await.unwrap();
+        parts.restart();
+        place(&mut parts, &memory, 0, b"anew");
+        assert!(matches!(parts.finish(), Ok(LastPart::Whole(data)) if data == "anew"));
+    }
+
+    #[tokio::test]
+    async fn the_first_part_is_known_in_any_order() {
+        let memory = UploadMemory::of_bytes(1 << 20);
+        let mut parts = parts(&memory).await;
+        let mut taken = |index: u64| {
+            let full = place(&mut parts, &memory, index * PART as u64, &[1; PART]).pop().unwrap();
+            stored(full, &mut parts);
+            parts.first
+        };
+        assert_eq!([1, 0, 3, 2].map(&mut taken), [0, 2, 2, 4]);
+        parts.restart();
+        assert_eq!(parts.first, 0);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use auth::macaroons::MacaroonVerdict;
 use auth::tokens::TokenVerdict;
 use base::{Error, ErrorKind, LogicalPath};
 use std::borrow::Cow;
-use vfs::{Caller, OpenRequest, Target};
+use vfs::{Caller, Target};
 
 /// The operations of a client that may do everything.
 const EVERYTHING: [AccessOperation; 8] = [
@@ -151,13 +151,14 @@ impl AccessCheck<'_> {
 
     /// Decides about an open that creates or replaces a file. Scopes can allow the creation of new
     /// files only.
-    pub(super) fn create(&self, target: &Target, request: &OpenRequest) -> Result<AllowedOperation, Error> {
+    pub(super) fn create(&self, target: &Target) -> Result<AllowedOperation, Error> {
         let path = plain(&target.path);
         let permits = |operation| self.request().permits(operation, &path);
         let is_exclusive = !permits(AccessOperation::Create) && permits(AccessOperation::ExclusiveCreate);
         let operation = if is_exclusive { AccessOperation::ExclusiveCreate } else { AccessOperation::Create };
         self.path(operation, "create", &path)?;
-        let existing = request.make_path.then(|| self.existing_parent(&target.path)).flatten();
+        // Also without missing parents, because some origins create them with each file.
+        let existing = self.existing_parent(&target.path);
         Ok(AllowedOperation { existing, is_exclusive })
     }
 
