@@ -500,13 +500,14 @@ def test_a_slow_close_is_announced(faulty, faulty_proxy):
     assert faulty.objects == {"f": LARGE[:PART + 1]}
 
 
-def test_directories_need_the_right_to_make_them(faulty, tmp_path):
+def test_directories_need_the_right_to_make_them(faulty):
     """They appear with their first object, also where the client may write objects only."""
-    rules = tmp_path / "rules"
-    rules.write_text("u * /d/new/ a /d/old/ a /d rl\n")
+    proxy = FaultyProxy(faulty)
+    peers.place(proxy.work / "rules", b"u * /d/new/ a /d/old/ a /d rl\n")
+    proxy.settings += f"ofs.authorize\nacc.authdb {proxy.work / 'rules'}\n"
     faulty.objects["d/old/f"] = b"old"
     faulty.objects["d/old/file"] = b""
-    with FaultyProxy(faulty, settings=f"ofs.authorize\nacc.authdb {rules}\n") as proxy:
+    with proxy:
         for options in (WRITE_NEW, WRITE_NEW | raw.O_MKPATH):
             assert write(proxy, "/d/new/x", b"new", options) == [ErrorCode.NOT_FOUND]
             assert write(proxy, "/d/old/below/x", b"new", options) == []

@@ -1,3 +1,5 @@
+//! Tests of files that are written, at a scripted store or web server.
+
 use crate::address::tests::proxy;
 use crate::limits::Requester;
 use crate::open_file::{CacheUse, ProxiedFile};
