@@ -1,6 +1,8 @@
 """Mass storage of a site: a directory with the files on tape, and the programs that copy them."""
 
 import contextlib
+import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -61,9 +63,24 @@ class Tape:
 
 @contextlib.contextmanager
 def tape(**programs):
-    """A tape with these programs, which is removed afterwards."""
+    """A tape with these programs, which is removed afterwards. Programs that outlived their server are ended."""
     with tempfile.TemporaryDirectory(prefix="scalla-tape-", dir="/var/tmp") as directory:
-        yield Tape(Path(directory), programs)
+        try:
+            yield Tape(Path(directory), programs)
+        finally:
+            end_programs(directory)
+
+
+def end_programs(directory):
+    """Ends the process groups of programs in a directory that no other test uses."""
+    for process in Path("/proc").iterdir():
+        # It may end meanwhile.
+        with contextlib.suppress(OSError, ValueError):
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if any(word.startswith(f"{directory}/".encode()) for word in words[:2]):
+                group = os.getpgid(int(process.name))
+                if group != os.getpgrp():
+                    os.killpg(group, signal.SIGKILL)
 
 
 def names(directory):
