@@ -45,7 +45,7 @@ def bring(request, pipe, name, source, target):
     shutil.copyfile(source, part)
     os.rename(part, target)
     with open(pipe.removeprefix("file://"), "w") as pipe:
-        pipe.write(f"stage OK {name}\\n")
+        pipe.write(f"stage OK {request} {name}\\n")
 
 threads = []
 for line in sys.stdin:
