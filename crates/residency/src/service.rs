@@ -31,7 +31,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::UNIX_EPOCH;
-use storage::{DirectoryLock, PrivateDirectory};
+use storage::{Backend, DirectoryLock, PrivateDirectory};
 use thiserror::Error;
 
 /// The reason for which the queue cannot start.
@@ -102,6 +102,12 @@ pub struct Residency {
     directory: PathBuf,
     /// Tape changes that wait.
     load: Arc<TapeLoad>,
+}
+
+/// Removes temporary files when no program of an earlier run can create others any more.
+fn sweep_after(earlier: &EarlierPrograms, backend: &dyn Backend, paths: &dyn ResidencyPaths) {
+    earlier.wait(None);
+    remove_leftovers(backend, paths);
 }
 
 /// The parts of a queue.
@@ -177,11 +183,7 @@ impl Residency {
             commands: commands.clone(),
         });
         let (pinned, queue) = (backend.clone(), place.path().to_owned());
-        let sweep = move || {
-            // They could still create files.
-            earlier.wait(None);
-            remove_leftovers(backend.as_ref(), paths.as_ref());
-        };
+        let sweep = move || sweep_after(&earlier, backend.as_ref(), paths.as_ref());
         for (name, work) in [
             ("staging-sweep", Box::new(sweep) as Box<dyn FnOnce() + Send>),
             ("tape-pins", Box::new(move || tape_pins::renew_all(pinned.as_ref(), &queue))),
