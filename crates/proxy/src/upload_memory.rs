@@ -41,6 +41,8 @@ struct HostUnits {
     kept: usize,
     /// That of further parts.
     more: usize,
+    /// Number of files that wait for what further parts have.
+    waiting: usize,
 }
 
 /// Memory of a part, which is free again when it is dropped.
@@ -72,8 +74,10 @@ impl Drop for HostCount {
     fn drop(&mut self) {
         if let Entry::Occupied(mut found) = self.memory.hosts().entry(self.host) {
             let units = found.get_mut();
-            (units.kept, units.more) = (units.kept - self.units.kept, units.more - self.units.more);
-            if units.kept + units.more == 0 {
+            units.kept -= self.units.kept;
+            units.more -= self.units.more;
+            units.waiting -= self.units.waiting;
+            if units.kept + units.more + units.waiting == 0 {
                 found.remove();
             }
         }
@@ -125,8 +129,14 @@ impl UploadMemory {
     fn count(self: &Arc<Self>, host: ClientHost, units: HostUnits) -> Option<HostCount> {
         let mut hosts = self.hosts();
         let of_host = hosts.get(&host).copied().unwrap_or_default();
-        let sum = HostUnits { kept: of_host.kept + units.kept, more: of_host.more + units.more };
-        if sum.kept + sum.more > self.units_max / HOST_SHARE {
+        let sum = HostUnits {
+            kept: of_host.kept + units.kept,
+            more: of_host.more + units.more,
+            waiting: of_host.waiting + units.waiting,
+        };
+        let has_turn = units.more == 0 || of_host.waiting == 0;
+        let adds = units.kept + units.more > 0;
+        if !has_turn || adds && sum.kept + sum.more > self.units_max / HOST_SHARE {
             return None;
         }
         hosts.insert(host, sum);
@@ -136,13 +146,19 @@ impl UploadMemory {
 
     /// Counts units that a file keeps. What its host has for further parts is free soon, so it is waited for.
     async fn count_kept(self: &Arc<Self>, host: ClientHost, units: usize) -> Option<HostCount> {
+        let mut waits = None;
         loop {
             let mut freed = pin!(self.freed.notified());
             freed.as_mut().enable();
-            let count = self.count(host, HostUnits { kept: units, more: 0 });
+            let count = self.count(host, HostUnits { kept: units, ..HostUnits::default() });
             let kept = self.hosts().get(&host).map_or(0, |of_host| of_host.kept);
             if count.is_some() || kept + units > self.units_max / HOST_SHARE {
                 return count;
+            }
+            if waits.is_none() {
+                // No further part is begun before.
+                waits = self.count(host, HostUnits { waiting: 1, ..HostUnits::default() });
+                continue;
             }
             freed.await;
         }
@@ -172,7 +188,7 @@ impl UploadMemory {
         if self.units.available_permits() < units + self.units_max / RESERVE {
             return None;
         }
-        let count = self.count(host, HostUnits { kept: 0, more: units })?;
+        let count = self.count(host, HostUnits { more: units, ..HostUnits::default() })?;
         let permit = self.units.clone().try_acquire_many_owned(u32::try_from(units).ok()?).ok()?;
         Some(PartMemory { permit, counts: vec![count], is_own: false })
     }
@@ -217,7 +233,10 @@ mod tests {
         assert!(memory.take_more(1, host(2)).is_none() && memory.free() == 8 * UNIT_BYTES);
         // A part is on its way, so its host waits for it.
         let wait = memory.take_own(2 * UNIT_BYTES, host(1));
-        let (second, ()) = tokio::join!(wait, async { drop(more) });
+        let (second, ()) = tokio::join!(wait, async {
+            drop(more);
+            assert!(memory.take_more(1, host(1)).is_none(), "it has its turn before");
+        });
         let second = second.unwrap();
         assert!(memory.take_more(4 * UNIT_BYTES, host(1)).is_some());
         let begun = Instant::now();
