@@ -65,7 +65,8 @@ impl Answers<'_> {
         if takes_later {
             wait::waitresp(self.out.link(link), streamid, seconds, text);
         } else {
-            // The client retries, and the answer to this request is dropped.
+            // The client retries, and the answer to this request is dropped. So this is its reply.
+            drop(call.timer.take());
             wait::wait(self.out.link(link), streamid, RETRY_SECONDS, text);
         }
     }

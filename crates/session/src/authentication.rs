@@ -66,7 +66,7 @@ enum LoginProgress {
     /// Credentials of the client.
     Credentials,
     /// The result of a step that the driver executes. The protocol has this index.
-    Step { streamid: StreamId, protocol: usize },
+    Step { streamid: StreamId, protocol: usize, timer: RequestTimer },
     /// The end of the delay of a refusal.
     Delay { streamid: StreamId, text: String },
 }
@@ -76,7 +76,6 @@ pub struct AuthenticationTask {
     exchange: Box<dyn ServerLogin>,
     credentials: Secret,
     owner: Owner,
-    timer: RequestTimer,
 }
 
 /// The result of an [`AuthenticationTask`].
@@ -85,8 +84,6 @@ pub struct AuthenticationResult {
     step: ServerStep,
     credentials: Secret,
     owner: Owner,
-    /// Ends with the reply.
-    timer: RequestTimer,
 }
 
 impl AuthenticationTask {
@@ -105,8 +102,8 @@ impl AuthenticationTask {
     #[must_use]
     pub fn run(mut self, now: SystemTime) -> AuthenticationResult {
         let step = self.exchange.step(self.credentials.expose(), now);
-        let Self { exchange, credentials, owner, timer } = self;
-        AuthenticationResult { exchange, step, credentials, owner, timer }
+        let Self { exchange, credentials, owner } = self;
+        AuthenticationResult { exchange, step, credentials, owner }
     }
 
     /// Calls `waker` once when the step of [`AuthenticationResult::into_later`] can be executed. A task
@@ -123,8 +120,8 @@ impl AuthenticationResult {
     /// The result of a step that has ended.
     pub fn into_later(self) -> Result<AuthenticationTask, Self> {
         match self {
-            Self { step: ServerStep::Later, exchange, credentials, owner, timer } => {
-                Ok(AuthenticationTask { exchange, credentials, owner, timer })
+            Self { step: ServerStep::Later, exchange, credentials, owner } => {
+                Ok(AuthenticationTask { exchange, credentials, owner })
             }
             ended => Err(ended),
         }
@@ -165,13 +162,14 @@ impl SessionClient {
         self.security.as_mut()?.login.as_mut()
     }
 
-    /// Ends the wait for the result of a step. Returns the login, the stream of the request and the
-    /// index of the protocol.
-    fn end_step(&mut self) -> Option<(&mut PendingLogin, StreamId, usize)> {
+    /// Ends the wait for the result of a step. Returns the login, the stream of the request, the
+    /// index of the protocol, and the timer, which ends with the reply.
+    fn end_step(&mut self) -> Option<(&mut PendingLogin, StreamId, usize, RequestTimer)> {
         let login = self.pending_login()?;
-        let LoginProgress::Step { streamid, protocol } = login.progress else { return None };
+        let LoginProgress::Step { streamid, protocol, timer } = &mut login.progress else { return None };
+        let (streamid, protocol, timer) = (*streamid, *protocol, timer.take());
         login.progress = LoginProgress::Credentials;
-        Some((login, streamid, protocol))
+        Some((login, streamid, protocol, timer))
     }
 
     pub(crate) fn verifier_mut(&mut self) -> Option<&mut Verifier> {
@@ -240,7 +238,7 @@ impl SessionClient {
         result: AuthenticationResult,
         out: &mut dyn ReplyOutputs,
     ) -> DriverTask {
-        let Some((login, streamid, protocol)) = self.end_step() else { return DriverTask::Nothing };
+        let Some((login, streamid, protocol, _timer)) = self.end_step() else { return DriverTask::Nothing };
         let reply = &mut Replier::new(streamid, out);
         match result.step {
             ServerStep::Done(entity) => {
@@ -273,7 +271,7 @@ impl SessionClient {
 
     /// Refuses a step that the driver could not execute.
     pub(crate) fn refuse_step(&mut self, reason: &str, out: &mut dyn ReplyOutputs) -> DriverTask {
-        let Some((_, streamid, _)) = self.end_step() else { return DriverTask::Nothing };
+        let Some((_, streamid, _, _timer)) = self.end_step() else { return DriverTask::Nothing };
         let text = "authentication is not possible now; try again later".to_owned();
         let refusal = LoginRefusal { text, reason: reason.to_owned() };
         self.refuse_login(refusal, &mut Replier::new(streamid, out))
@@ -403,12 +401,11 @@ impl PendingLogin {
                 protocol.begin(&self.peer)
             }
         };
-        self.progress = LoginProgress::Step { streamid, protocol: index };
+        self.progress = LoginProgress::Step { streamid, protocol: index, timer: timing::take_arriving() };
         Ok(AuthenticationTask {
             exchange,
             credentials: Secret::from(m.credentials),
             owner: self.slot.owner(),
-            timer: timing::take_arriving(),
         })
     }
 }

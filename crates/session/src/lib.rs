@@ -105,4 +105,6 @@ pub use step::{
     BadPage, Destination, DriverTask, MonitorCommand, PayloadAnnouncement, ReadElement, ReadTask,
     ReadVectorTask, ReceiveResult, TakeResult, WriteExtent,
 };
-pub use timing::{RequestTimer, TIMED_OPERATIONS, TimedRequests, begin_request, end_round, take_arriving};
+pub use timing::{
+    RefusedTime, RequestTimer, TIMED_OPERATIONS, TimedRequests, begin_request, end_round, take_arriving,
+};

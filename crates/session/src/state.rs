@@ -19,6 +19,7 @@ use crate::write_replies::{UnverifiedPayload, WriteReplies};
 use auth::HostName;
 use base::{Charge, Error, ErrorKind};
 use std::sync::Arc;
+use std::time::Duration;
 use vfs::{Answer, Caller, OpenFile, RedirectAnswer};
 use wire::xroot::codes::ErrorCode;
 use wire::xroot::header::{SessionId, StreamId};
@@ -336,10 +337,11 @@ impl Session {
         self.end_operation(task.sequence);
     }
 
-    /// Reports that all data of a write has arrived, from which on its time is measured.
-    pub fn data_arrived(&mut self, id: CallId) {
+    /// Reports that all data of a write has arrived, from which on its time is measured, and before it the time for
+    /// which the server refused data.
+    pub fn data_arrived(&mut self, id: CallId, refused: Duration) {
         if let Some(work) = self.present_work() {
-            work.restart_timer(id);
+            work.restart_timer(id, refused);
         }
     }
 

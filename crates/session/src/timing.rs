@@ -1,7 +1,8 @@
 //! Time from a request to its reply, by kind of request.
 //!
 //! A [`RequestTimer`] belongs to a request and ends with it, wherever its reply is made. It begins when
-//! the request has arrived completely, for a write when its data has arrived. It ends when the whole
+//! the request has arrived completely, for a write when its data has arrived, for either earlier by the time for
+//! which the server did not take it. It ends when the whole
 //! reply is in the output of its connection, or when nobody waits for the reply any more.
 //!
 //! Clocks cost as much as a small part of a read. A request that ends in the round of its loop in which it
@@ -11,6 +12,7 @@
 //! The state is that of the thread, like that of counted replies, because a server has many sessions.
 
 use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use wire::xroot::codes::RequestCode;
@@ -46,7 +48,8 @@ const fn place_of(code: Option<RequestCode>) -> u8 {
             | RequestCode::TRUNCATE,
         ) => 10,
         Some(RequestCode::QUERY) => 11,
-        Some(RequestCode::LOGIN | RequestCode::AUTH | RequestCode::BIND) => 12,
+        // The reply to kXR_bind is made by the loop of another session.
+        Some(RequestCode::LOGIN | RequestCode::AUTH) => 12,
         _ => OTHER,
     }
 }
@@ -63,9 +66,10 @@ pub struct TimedRequests {
 }
 
 /// Measures the time of a request until it is dropped. It is one word, because each request moves it: the time of
-/// its begin, and behind it the kind of the request. 0 measures nothing.
+/// its begin, and behind it the kind of the request. 0 measures nothing. It stays on the loop of its request,
+/// because no other thread passes on what has ended.
 #[derive(PartialEq, Eq, Default, Debug)]
-pub struct RequestTimer(u64);
+pub struct RequestTimer(u64, PhantomData<*const ()>);
 
 /// Number of bits for the kind of a request.
 const KIND_BITS: u32 = 4;
@@ -73,17 +77,22 @@ const KIND_BITS: u32 = 4;
 const _: () = assert!(TIMED_OPERATIONS.len() <= 1 << KIND_BITS);
 
 impl RequestTimer {
-    /// Measures from now on.
-    pub(crate) fn restart(&mut self) {
+    const fn of(timer: u64) -> Self {
+        Self(timer, PhantomData)
+    }
+
+    /// Measures from now on, as if the present had begun earlier by the time for which the server refused data.
+    pub(crate) fn restart(&mut self, refused: Duration) {
         if self.0 != 0 {
             let operation = self.0 & ((1 << KIND_BITS) - 1);
-            self.0 = round_start() << KIND_BITS | operation;
+            let refused = u64::try_from(refused.as_nanos()).unwrap_or(u64::MAX);
+            self.0 = round_start().saturating_sub(refused).max(1) << KIND_BITS | operation;
         }
     }
 
     /// Returns the timer, which no longer ends with this value.
     pub(crate) fn take(&mut self) -> Self {
-        Self(std::mem::take(&mut self.0))
+        Self::of(std::mem::take(&mut self.0))
     }
 }
 
@@ -123,6 +132,9 @@ thread_local! {
     /// Requests that have ended in a later round than that in which they began.
     static LATE: RefCell<Vec<TimedRequests>> = const { RefCell::new(Vec::new()) };
 }
+
+/// Places for requests of [`LATE`] that are kept.
+const LATE_KEPT: usize = 1024;
 
 /// Counts the end of the request of a timer.
 fn ended(timer: u64) {
@@ -165,19 +177,61 @@ fn round_start() -> u64 {
     })
 }
 
-/// Begins the measurement of a request with this code; `None` is the handshake. It ends with
-/// [`take_arriving`], unless a call or a read takes it over.
-pub fn begin_request(code: Option<RequestCode>) {
-    let timer = round_start() << KIND_BITS | u64::from(place_of(code));
-    let earlier = TIMES.with(|times| times.arriving.replace(timer));
+/// The time for which the server did not take what has arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct RefusedTime {
+    /// Begin of the present refusal in nanoseconds; 0 if there is none.
+    since: u64,
+    /// The time of the earlier ones in nanoseconds.
+    before: u64,
+}
+
+impl RefusedTime {
+    /// Nothing was refused.
+    pub const NONE: Self = Self { since: 0, before: 0 };
+
+    /// Begins a refusal, unless there is one.
+    pub fn begin(&mut self) {
+        if self.since == 0 {
+            self.since = round_start();
+        }
+    }
+
+    /// Ends the refusal, if there is one.
+    pub fn end(&mut self) {
+        if self.since != 0 {
+            self.before += round_start().saturating_sub(std::mem::take(&mut self.since));
+        }
+    }
+
+    /// Reports whether something is refused now.
+    pub fn is_present(self) -> bool {
+        self.since != 0
+    }
+
+    /// Ends the refusal. Returns the time of all of them.
+    pub fn take(&mut self) -> Duration {
+        self.end();
+        Duration::from_nanos(std::mem::take(&mut self.before))
+    }
+}
+
+/// Begins the measurement of a request with this code; `None` is the handshake. The server has refused to take it
+/// for a time. It ends with [`take_arriving`], unless a call or a read takes it over.
+pub fn begin_request(code: Option<RequestCode>, refused: Duration) {
+    let mut timer = RequestTimer::of(round_start() << KIND_BITS | u64::from(place_of(code)));
+    if !refused.is_zero() {
+        timer.restart(refused);
+    }
+    let earlier = TIMES.with(|times| times.arriving.replace(std::mem::take(&mut timer.0)));
     // None is left of a request that was taken completely.
-    drop(RequestTimer(earlier));
+    drop(RequestTimer::of(earlier));
 }
 
 /// Takes the timer of the request that is being taken.
 #[must_use = "the request ends when the timer is dropped"]
 pub fn take_arriving() -> RequestTimer {
-    RequestTimer(TIMES.with(|times| times.arriving.take()))
+    RequestTimer::of(TIMES.with(|times| times.arriving.take()))
 }
 
 /// Ends a round of the loop, and passes the requests on that have ended in it.
@@ -195,7 +249,11 @@ pub fn end_round(now: Instant, mut add: impl FnMut(TimedRequests)) {
             }
         }
         if times.has_late.take() {
-            LATE.with(|late| late.borrow_mut().drain(..).for_each(add));
+            LATE.with(|late| {
+                let mut late = late.borrow_mut();
+                late.drain(..).for_each(add);
+                late.shrink_to(LATE_KEPT);
+            });
         }
     });
 }
@@ -223,7 +281,7 @@ mod tests {
     #[test]
     fn requests_of_a_round_have_its_time() {
         for code in [RequestCode::READ, RequestCode::STAT, RequestCode::READ] {
-            begin_request(Some(code));
+            begin_request(Some(code), Duration::ZERO);
             drop(take_arriving());
         }
         let found = ended(begin_of_round() + Duration::from_micros(40));
@@ -238,10 +296,10 @@ mod tests {
 
     #[test]
     fn a_request_that_ends_in_another_round_has_its_own_time() {
-        begin_request(Some(RequestCode::OPEN));
+        begin_request(Some(RequestCode::OPEN), Duration::ZERO);
         let timer = take_arriving();
         assert_eq!(ended(Instant::now()), []);
-        begin_request(None);
+        begin_request(None, Duration::ZERO);
         drop(take_arriving());
         drop(timer);
         let found = ended(begin_of_round());
@@ -252,18 +310,57 @@ mod tests {
 
     #[test]
     fn a_restart_forgets_the_time_before() {
-        begin_request(Some(RequestCode::WRITE));
+        begin_request(Some(RequestCode::WRITE), Duration::ZERO);
         let mut timer = take_arriving();
         assert_eq!(ended(Instant::now()), []);
-        timer.restart();
+        timer.restart(Duration::ZERO);
         drop(timer);
         let found = ended(begin_of_round() + Duration::from_micros(3));
         assert_eq!(found, [TimedRequests { operation: 5, count: 1, time: Duration::from_micros(3) }]);
     }
 
     #[test]
+    fn a_request_has_the_time_for_which_it_was_refused() {
+        let refused = Duration::from_micros(1);
+        // No time is before the first one.
+        while round_start() <= 2000 {
+            ended(Instant::now());
+        }
+        begin_request(Some(RequestCode::READ), refused);
+        drop(take_arriving());
+        begin_request(Some(RequestCode::WRITE), Duration::ZERO);
+        let mut timer = take_arriving();
+        timer.restart(refused);
+        drop(timer);
+        // Requests without this time have none in a round that ends as it begins.
+        begin_request(Some(RequestCode::STAT), Duration::ZERO);
+        drop(take_arriving());
+        let found = ended(begin_of_round());
+        let are_longer: Vec<_> = found.iter().map(|one| (name(one), one.time >= refused)).collect();
+        assert_eq!(are_longer, [("stat", false), ("read", true), ("write", true)]);
+    }
+
+    #[test]
+    fn refusals_add_up() {
+        let mut refused = RefusedTime::NONE;
+        refused.begin();
+        assert_eq!((refused.is_present(), ended(Instant::now())), (true, Vec::new()));
+        refused.begin();
+        refused.end();
+        let first = refused.before;
+        assert!(first > 0 && !refused.is_present());
+        refused.end();
+        assert_eq!(refused.before, first);
+        assert_eq!(ended(Instant::now()), []);
+        refused.begin();
+        assert_eq!(ended(Instant::now()), []);
+        assert!(refused.take() > Duration::from_nanos(first));
+        assert_eq!(refused, RefusedTime::NONE);
+    }
+
+    #[test]
     fn a_timer_that_was_taken_over_ends_once() {
-        begin_request(Some(RequestCode::CLOSE));
+        begin_request(Some(RequestCode::CLOSE), Duration::ZERO);
         let mut first = take_arriving();
         let second = first.take();
         drop((first, take_arriving()));
@@ -285,6 +382,7 @@ mod tests {
             (RequestCode::MV, "change"),
             (RequestCode::QUERY, "query"),
             (RequestCode::AUTH, "login"),
+            (RequestCode::BIND, "other"),
             (RequestCode::PING, "other"),
             (RequestCode(7), "other"),
         ] {

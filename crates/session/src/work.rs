@@ -15,6 +15,7 @@ use crate::timing::{self, RequestTimer};
 use base::{Charge, Descriptor, Error, ErrorKind};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 use vfs::OpenFile;
 use wire::xroot::header::{FileHandle, StreamId};
 
@@ -109,10 +110,11 @@ impl SessionWork {
         self.calls.get_mut(id.0)
     }
 
-    /// Measures the time of a write from now on, because all of its data has arrived.
-    pub(crate) fn restart_timer(&mut self, id: CallId) {
+    /// Measures the time of a write from now on, because all of its data has arrived, some of it later because the
+    /// server refused it for a time.
+    pub(crate) fn restart_timer(&mut self, id: CallId, refused: Duration) {
         if let Some(call) = self.call_mut(id) {
-            call.timer.restart();
+            call.timer.restart(refused);
         }
     }
 

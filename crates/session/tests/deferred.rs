@@ -8,9 +8,10 @@ mod support;
 
 use base::ErrorKind;
 use session::{CallId, CountedEvent, DriverTask, ReceiveResult, Settings};
+use std::time::{Duration, Instant};
 use support::*;
 use vfs::{Answer, FileOperation, Operation, Value};
-use wire::xroot::codes::ErrorCode;
+use wire::xroot::codes::{ErrorCode, RequestCode};
 
 fn old() -> Bench {
     Bench::with(Settings::default(), 1)
@@ -81,6 +82,26 @@ fn an_old_client_retries_and_receives_the_answer() {
     assert!(matches!(bench.answer(call, checksum()), DriverTask::Nothing));
     bench.is_silent();
     assert_eq!(bench.reply_of(second, checksum()).text(), "adler32 cfbd70e6\0");
+}
+
+#[test]
+fn a_request_to_wait_ends_the_time_of_a_request_and_a_notice_does_not() {
+    let query = Raw::new(QUERY).u16(4, 3).payload(b"/data/f");
+    let ended = || {
+        let mut count = 0;
+        session::end_round(Instant::now(), |requests| count += requests.count);
+        count
+    };
+    for (mut bench, at_notice) in [(old(), 1), (Bench::new(), 0)] {
+        ended();
+        session::begin_request(Some(RequestCode::QUERY), Duration::ZERO);
+        let (call, _) = bench.operation(&query);
+        assert_eq!(ended(), 0);
+        notify(&mut bench, call, "Job scheduled.");
+        assert_eq!(ended(), at_notice);
+        bench.answer(call, checksum());
+        assert_eq!(ended(), 1 - at_notice);
+    }
 }
 
 #[test]

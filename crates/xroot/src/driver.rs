@@ -44,6 +44,7 @@ use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use transfers::{TransferStep, Transfers};
 use vfs::{Answer, FileOperation, OpenFile, Operation, Started, Value};
 use wire::xroot::header::{SessionId, StreamId};
@@ -195,6 +196,9 @@ impl SessionDriver {
                 return InputFlow::Go;
             }
             if !self.has_room() {
+                if self.context.session.front(input.bytes()).is_ok() {
+                    self.rare.refused.begin();
+                }
                 return InputFlow::Full;
             }
             // Checked only here, so that a client with exactly this many requests in flight needs
@@ -204,10 +208,10 @@ impl SessionDriver {
             }
             match self.context.session.front(input.bytes()) {
                 Ok(front) => {
-                    if !self.context.session.is_active() && self.login().awaits_peer_host(&front) {
-                        return InputFlow::Full;
-                    }
-                    if !self.take(&front, input) {
+                    let awaits_host =
+                        !self.context.session.is_active() && self.login().awaits_peer_host(&front);
+                    if awaits_host || !self.take(&front, input) {
+                        self.rare.refused.begin();
                         return InputFlow::Full;
                     }
                 }
@@ -229,7 +233,11 @@ impl SessionDriver {
         let own = input.charged() + self.context.links.unannounced_bytes();
         let Some(charge) = self.context.reserve(MemoryPurpose::Request, cost, own) else { return false };
         let was_active = self.context.session.is_active();
-        session::begin_request(front.header().map(|header| header.code));
+        let refused = match self.rare.refused.is_present() {
+            true => self.rare.refused.take(),
+            false => Duration::ZERO,
+        };
+        session::begin_request(front.header().map(|header| header.code), refused);
         let todo = self.context.session.take_front(front, input.bytes(), charge, &mut self.context.links);
         // A request that nothing has taken over ends with its task.
         let _timer = session::take_arriving();

@@ -4,7 +4,7 @@ use crate::PIECES_IN_FLIGHT_MAX;
 use crate::block::DataBlock;
 use base::{Error, Extent};
 use net::BLOCK_BYTES;
-use session::{CallId, Destination, PathId, PayloadAnnouncement, ReceiveResult, WriteExtent};
+use session::{CallId, Destination, PathId, PayloadAnnouncement, ReceiveResult, RefusedTime, WriteExtent};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use vfs::OpenFile;
@@ -34,6 +34,8 @@ pub(crate) struct Receipt {
     /// The current piece: its block, its bytes, its full length.
     pub(crate) piece: Option<(DataBlock, usize, usize)>,
     pub(crate) in_flight: usize,
+    /// The time for which arrived payload was not taken.
+    pub(crate) refused: RefusedTime,
     pub(crate) result: ReceiveResult,
 }
 
@@ -110,6 +112,7 @@ impl Receipt {
             released: false,
             piece: None,
             in_flight: 0,
+            refused: RefusedTime::NONE,
             result: ReceiveResult { signature, ..ReceiveResult::default() },
         }
     }
@@ -136,6 +139,13 @@ impl Receipt {
                 PayloadStep::Whole(place.file.clone(), u64::MAX, usize::MAX)
             }
             (None, Some(place)) => PayloadStep::Whole(place.file.clone(), place.offset, place.piece()),
+        }
+    }
+
+    /// Ends a refusal of payload, if its reason has ended.
+    pub(crate) fn end_refusal(&mut self) {
+        if self.refused.is_present() && !matches!(self.step(), PayloadStep::Wait) {
+            self.refused.end();
         }
     }
 

@@ -25,7 +25,7 @@ fn counts(server: &Server) -> Vec<(&'static str, u64)> {
     counted.map(|(name, count)| (*name, count)).filter(|(_, count)| *count > 0).collect()
 }
 
-/// Returns the number of times that exceed this one for certain.
+/// Returns the number of times in the buckets from that of this time on.
 fn longer_than(times: &Latencies, time: Duration) -> u64 {
     let first = LATENCY_BOUNDS_MICROS.partition_point(|bound| u128::from(*bound) <= time.as_micros());
     times.buckets[first..].iter().sum()
@@ -101,9 +101,10 @@ fn a_delayed_operation_is_in_a_high_bucket_and_no_other_is() {
     let fault = InjectedFault::Hang(gate.clone());
     server.rules.add(FaultRule::new(&[FaultyCall::Stat], fault).below(&logical_path("/slow")));
     let (mut slow, mut other) = (server.client(), server.client());
-    let begun = Instant::now();
     slow.send(&Raw::new(STAT).payload(b"/slow/f"));
     gate.wait_for(1);
+    // The request has begun before.
+    let begun = Instant::now();
     let handle = other.open("/f", READING);
     other.read(handle, 0, 4);
     wait_since(begun);
@@ -126,19 +127,19 @@ fn an_operation_that_waits_for_another_has_the_time_of_its_wait() {
     let handle = client.open("/f", CREATING);
     let gate = Gate::new();
     server.rules.add(FaultRule::new(&[FaultyCall::Sync], InjectedFault::Hang(gate.clone())));
-    let begun = Instant::now();
     client.send(&Raw::new(SYNC).handle(handle).stream(1));
     gate.wait_for(1);
     let requests = server.totals().requests;
     client.send(&Raw::new(CLOSE).handle(handle).stream(2));
     until("the close is taken", || server.totals().requests > requests);
-    wait_since(begun);
+    wait_since(Instant::now());
     gate.open();
     assert_eq!((client.reply().status, client.reply().status), (OK, OK));
     until_counted(&server);
     let found = times(&server, "sync");
     assert_eq!((found.count(), longer_than(&found, HELD)), (1, 1), "{found:?}");
-    assert_eq!(times(&server, "close").count(), 1);
+    let found = times(&server, "close");
+    assert_eq!((found.count(), longer_than(&found, HELD)), (1, 1), "{found:?}");
 }
 
 #[test]
@@ -159,6 +160,101 @@ fn the_time_of_a_write_begins_with_its_last_byte() {
     assert_eq!(found.count(), 1);
     // All of it without the time for which the last byte was missing.
     assert!(u128::from(found.nanos) < begun.elapsed().as_nanos() - HELD.as_nanos(), "{found:?}");
+}
+
+#[test]
+fn a_write_has_the_time_for_which_the_disk_delays_its_data() {
+    let server = Server::new();
+    let mut client = server.client();
+    let handle = client.open("/f", CREATING);
+    let gate = Gate::new();
+    server.rules.add(FaultRule::new(&[FaultyCall::Write], InjectedFault::Hang(gate.clone())));
+    let bytes = write(handle, 0, &pattern(4_000_000)).bytes();
+    let (first, last) = bytes.split_at(bytes.len() - 1);
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            client.send_bytes(first);
+            &mut client
+        });
+        // The others are not taken.
+        gate.wait_for(4);
+        wait_since(Instant::now());
+        gate.open();
+        let client = sender.join().unwrap();
+        client.send_bytes(last);
+        assert_eq!(client.reply().status, OK);
+    });
+    until_counted(&server);
+    let found = times(&server, "write");
+    assert_eq!((found.count(), longer_than(&found, HELD)), (1, 1), "{found:?}");
+}
+
+#[test]
+fn a_write_has_the_time_for_which_an_earlier_request_holds_it() {
+    let server = Server::new();
+    let mut client = server.client();
+    let handle = client.open("/f", CREATING);
+    let gate = Gate::new();
+    server.rules.add(FaultRule::new(&[FaultyCall::Sync], InjectedFault::Hang(gate.clone())));
+    client.send(&Raw::new(SYNC).handle(handle).stream(1));
+    gate.wait_for(1);
+    let received = server.totals().bytes_in;
+    let held = write(handle, 0, &pattern(4096)).stream(2).bytes();
+    client.send_bytes(&held);
+    until("the write has arrived", || server.totals().bytes_in == received + held.len() as u64);
+    wait_since(Instant::now());
+    gate.open();
+    assert_eq!((client.reply().status, client.reply().status), (OK, OK));
+    until_counted(&server);
+    let found = times(&server, "write");
+    assert_eq!((found.count(), longer_than(&found, HELD)), (1, 1), "{found:?}");
+}
+
+#[test]
+fn data_that_never_comes_has_no_time() {
+    let server = Server::new();
+    for is_open in [true, false] {
+        let mut client = server.client();
+        let handle = if is_open { client.open("/f", CREATING) } else { 77 };
+        let bytes = write(handle, 0, b"data").bytes();
+        let requests = server.totals().requests;
+        let begun = Instant::now();
+        client.send_bytes(&bytes[..bytes.len() - 1]);
+        until("the write has begun", || server.totals().requests > requests);
+        wait_since(begun);
+        drop(client);
+        server.until_sessions(0);
+    }
+    until_counted(&server);
+    let found = times(&server, "write");
+    assert_eq!((found.count(), longer_than(&found, HELD)), (2, 0), "{found:?}");
+}
+
+#[test]
+fn a_request_that_waits_to_be_taken_has_the_time_of_its_wait() {
+    let server = Server::new();
+    server.put("/slow/f", b"slow");
+    let mut client = server.client();
+    let gate = Gate::new();
+    let fault = InjectedFault::Hang(gate.clone());
+    server.rules.add(FaultRule::new(&[FaultyCall::Stat], fault).below(&logical_path("/slow")));
+    let received = server.totals().bytes_in;
+    let stat = Raw::new(STAT).payload(b"/slow/f").bytes();
+    let bytes = [stat.repeat(session::CALLS_MAX), Raw::new(PING).bytes()].concat();
+    client.send_bytes(&bytes);
+    gate.wait_for(1);
+    until("all have arrived", || server.totals().bytes_in == received + bytes.len() as u64);
+    // The handshake and others before the login.
+    let others = times(&server, "other");
+    wait_since(Instant::now());
+    gate.open();
+    for _ in 0..=session::CALLS_MAX {
+        assert_eq!(client.reply().status, OK);
+    }
+    until_counted(&server);
+    let found = times(&server, "other");
+    let longer = longer_than(&found, HELD) - longer_than(&others, HELD);
+    assert_eq!((found.count() - others.count(), longer), (1, 1), "{found:?}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::receipts::Receipts;
 use crate::lazy::{Lazy, LazyTable};
 use crate::login_waits::LoginWaits;
 use crate::registry::SessionHome;
-use session::CallId;
+use session::{CallId, RefusedTime};
 use std::collections::VecDeque;
 use vfs::{DeferredReply, Operation};
 use wire::xroot::header::StreamId;
@@ -24,6 +24,8 @@ pub(super) struct RareState {
     /// The control connection switches to TLS.
     pub(super) starts_tls: bool,
     pub(super) login: LoginWaits,
+    /// The time for which the request at the front of the input was not taken.
+    pub(super) refused: RefusedTime,
     /// Records of detailed monitoring.
     pub(super) monitor: Option<Box<SessionMonitor>>,
 }
@@ -36,6 +38,7 @@ impl LazyTable for RareState {
         join: None,
         starts_tls: false,
         login: LoginWaits::NONE,
+        refused: RefusedTime::NONE,
         monitor: None,
     };
 
@@ -46,6 +49,7 @@ impl LazyTable for RareState {
             && self.join.is_none()
             && !self.starts_tls
             && self.login.is_over()
+            && !self.refused.is_present()
             && self.monitor.is_none()
     }
 }

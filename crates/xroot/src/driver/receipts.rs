@@ -70,6 +70,7 @@ impl Receipts {
     pub(super) fn proceed(&mut self, context: &mut SessionContext, call: CallId) -> Option<DriverTask> {
         let (key, receipt) = self.0.iter_mut().find(|(_, receipt)| receipt.call == call)?;
         (receipt.held, receipt.released) = (false, true);
+        receipt.end_refusal();
         if let Some(state) = context.links.get(receipt.link) {
             state.news = true;
         }
@@ -87,20 +88,23 @@ impl Receipts {
             }
             let step = match receipt.step() {
                 PayloadStep::Discard => rest.len().min(receipt.left),
-                PayloadStep::Wait => break,
+                PayloadStep::Wait => {
+                    receipt.refused.begin();
+                    break;
+                }
                 PayloadStep::Whole(file, offset, length) if rest.len() >= length => {
                     let Some(data) = rest.get(..length) else { break };
                     match file.write_now(offset, data) {
                         Now::Done(Ok(())) => receipt.note_written(length),
                         Now::Done(Err(error)) => receipt.failed(error),
-                        Now::WouldBlock => match self.open_piece(context, key) {
+                        Now::WouldBlock => match self.open_piece_for_input(context, key) {
                             true => continue,
                             false => break,
                         },
                     }
                     length
                 }
-                PayloadStep::Whole(..) => match self.open_piece(context, key) {
+                PayloadStep::Whole(..) => match self.open_piece_for_input(context, key) {
                     true => continue,
                     false => break,
                 },
@@ -134,10 +138,20 @@ impl Receipts {
     fn open_piece(&mut self, context: &mut SessionContext, key: usize) -> bool {
         let Some(charge) = context.reserve(MemoryPurpose::Data, BLOCK_BYTES, 0) else { return false };
         let Some(receipt) = self.0.get_mut(key) else { return false };
+        receipt.refused.end();
         if let Some(place) = receipt.places.front() {
             receipt.piece = Some((DataBlock::with_room(BLOCK_BYTES, charge), 0, place.piece()));
         }
         true
+    }
+
+    /// Does so for payload that has arrived, which is refused if memory is short.
+    fn open_piece_for_input(&mut self, context: &mut SessionContext, key: usize) -> bool {
+        let is_open = self.open_piece(context, key);
+        if !is_open && let Some(receipt) = self.0.get_mut(key) {
+            receipt.refused.begin();
+        }
+        is_open
     }
 
     /// Records bytes that were read into the room of [`Self::room`].
@@ -159,8 +173,13 @@ impl Receipts {
 
     /// Reports whether reading from the connection must pause until pieces have been written. The
     /// payload of a held write may fill one buffer, so that the end of the connection is noticed.
-    pub(super) fn must_wait(&self, key: usize) -> bool {
-        self.0.get(key).is_some_and(|receipt| !receipt.held && matches!(receipt.step(), PayloadStep::Wait))
+    pub(super) fn must_wait(&mut self, key: usize) -> bool {
+        let Some(receipt) = self.0.get_mut(key) else { return false };
+        let waits = !receipt.held && matches!(receipt.step(), PayloadStep::Wait);
+        if waits {
+            receipt.refused.begin();
+        }
+        waits
     }
 
     /// Reports, once, whether held payload was released.
@@ -256,24 +275,25 @@ impl Receipts {
             Answer::Value(Value::Written { buffer }) => drop(DataBlock::from_parts(buffer, charge)),
             other => receipt.failed(unexpected_answer(other)),
         }
+        receipt.end_refusal();
     }
 
     /// Ends a write whose payload has arrived and was written. Returns the next task of the session.
     pub(super) fn complete(&mut self, context: &mut SessionContext, key: usize) -> Option<DriverTask> {
-        let receipt = self.0.get(key)?;
+        let receipt = self.0.get_mut(key)?;
         if receipt.left > 0 {
             return None;
         }
         let written = receipt.in_flight == 0 && receipt.piece.is_none();
-        let call = receipt.call;
-        if let Some(state) = context.links.get(receipt.link)
+        let (call, link) = (receipt.call, receipt.link);
+        if let Some(state) = context.links.get(link)
             && state.expected.front() == Some(&key)
         {
             state.expected.pop_front();
             if state.expected.is_empty() {
                 state.input_lag = ClientDelay::NONE;
             }
-            context.session.data_arrived(call);
+            context.session.data_arrived(call, receipt.refused.take());
         }
         if written { self.finish(context, key) } else { None }
     }
@@ -290,6 +310,8 @@ impl Receipts {
     pub(super) fn lost(&mut self, context: &mut SessionContext, key: usize) -> Option<DriverTask> {
         let receipt = self.0.get_mut(key)?;
         receipt.left = 0;
+        // It has no time for which its client kept data back.
+        context.session.data_arrived(receipt.call, receipt.refused.take());
         // The hash lacks the rest of the payload.
         receipt.result.signature = None;
         receipt.failed(Error::new(ErrorKind::IoError, "the connection was lost"));

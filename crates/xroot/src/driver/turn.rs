@@ -74,7 +74,7 @@ impl SessionDriver {
     }
 
     /// Reports whether reading from the connection must pause until pieces have been written.
-    pub(crate) fn payload_waits(&self, key: usize) -> bool {
+    pub(crate) fn payload_waits(&mut self, key: usize) -> bool {
         self.rare.receipts.must_wait(key)
     }
 
