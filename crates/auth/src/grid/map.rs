@@ -14,7 +14,7 @@ use crate::trusted_file::{
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Maximum size of a grid map in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -56,6 +56,8 @@ struct MapContent {
 pub struct GridMap {
     path: PathBuf,
     content: RwLock<Arc<MapContent>>,
+    /// Held while the file is read again, because a read that began earlier must not replace a later one.
+    refreshes: Mutex<()>,
 }
 
 impl GridMap {
@@ -65,7 +67,7 @@ impl GridMap {
     /// The file cannot be read, others could have written it, or a line is malformed.
     pub fn open(path: &Path) -> Result<Self, GridTrustError> {
         let content = RwLock::new(Arc::new(read(path)?));
-        Ok(Self { path: path.to_owned(), content })
+        Ok(Self { path: path.to_owned(), content, refreshes: Mutex::default() })
     }
 
     /// Parses the text of a file.
@@ -74,7 +76,8 @@ impl GridMap {
     /// A line is malformed.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let content = MapContent { lines: MapLines::parse(text)?, stamp: None };
-        Ok(Self { path: PathBuf::new(), content: RwLock::new(Arc::new(content)) })
+        let content = RwLock::new(Arc::new(content));
+        Ok(Self { path: PathBuf::new(), content, refreshes: Mutex::default() })
     }
 
     /// Reads the file again and reports whether it changed. The earlier content stays in force after
@@ -83,6 +86,7 @@ impl GridMap {
     /// # Errors
     /// As for [`Self::open`].
     pub fn refresh(&self) -> Result<bool, GridTrustError> {
+        let _turn = self.refreshes.lock().unwrap_or_else(PoisonError::into_inner);
         let content = read(&self.path)?;
         if content.stamp == self.content().stamp {
             return Ok(false);

@@ -1,7 +1,9 @@
 //! The path from an end entity to an authority of a directory.
 //!
 //! [`find_path`] finds the authorities by names and signatures, so that a peer cannot make the library
-//! try many paths. [`CertificatePath::check`] has the library validate the path that was found
+//! try many paths. Authorities that the peer sends count only if the directory leads to them. This is found out
+//! from the directory downward, so a peer without a certificate of a known authority cannot have signatures verified
+//! by keys of its own, which may be as slow as it likes. [`CertificatePath::check`] has the library validate the path that was found
 //! (RFC 5280), and adds what the library leaves to its callers: key usage, the path length of the
 //! root, the strength of keys, policies of grids and revocation lists.
 
@@ -22,12 +24,28 @@ use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
 /// Maximum number of intermediate authorities. The library has the same limit.
 const INTERMEDIATES_MAX: usize = 6;
-/// The signatures that may still be verified to find paths.
-pub(super) struct SignatureBudget(usize);
+/// Maximum number of signatures for each purpose of [`SignatureBudget`].
+const SIGNATURES_MAX: usize = 40;
+
+/// The signatures that may still be verified.
+pub(super) struct SignatureBudget {
+    /// To find out which authorities of a peer are those of the directory.
+    anchors: usize,
+    /// To find paths.
+    paths: usize,
+}
 
 impl Default for SignatureBudget {
     fn default() -> Self {
-        Self(40)
+        Self { anchors: SIGNATURES_MAX, paths: SIGNATURES_MAX }
+    }
+}
+
+#[cfg(test)]
+impl SignatureBudget {
+    /// Returns the number of signatures that were verified.
+    pub(super) fn used(&self) -> usize {
+        2 * SIGNATURES_MAX - self.anchors - self.paths
     }
 }
 
@@ -66,9 +84,11 @@ impl From<ChainRole> for PathPurpose {
 /// The search for a path.
 struct PathSearch<'a, 'b> {
     store: &'a AuthorityStore,
-    sent: &'a [GridCertificate],
+    /// The certificates of the peer to which the directory leads.
+    sent: Vec<&'a GridCertificate>,
     now: SystemTime,
-    signatures: &'b mut SignatureBudget,
+    /// The signatures that may still be verified.
+    signatures: &'b mut usize,
     /// The reason of the most promising failure.
     fault: Option<ChainFault>,
 }
@@ -82,7 +102,10 @@ pub(super) fn find_path<'a>(
     now: SystemTime,
     signatures: &mut SignatureBudget,
 ) -> Result<CertificatePath<'a>, ChainFault> {
-    let mut search = PathSearch { store, sent, now, signatures, fault: None };
+    let SignatureBudget { anchors, paths } = signatures;
+    let mut search = PathSearch { store, sent: Vec::new(), now, signatures: anchors, fault: None };
+    let sent = search.anchored(end_entity, sent);
+    let mut search = PathSearch { sent, signatures: paths, ..search };
     let mut path = vec![end_entity];
     if search.extend(&mut path) {
         return Ok(CertificatePath(path));
@@ -95,20 +118,64 @@ pub(super) fn find_path<'a>(
 }
 
 impl<'a> PathSearch<'a, '_> {
+    /// Returns those of the certificates of a peer that could be above the end entity and that the directory leads
+    /// to: each was issued by an authority of the directory or by one of the others. No signature is verified with
+    /// the key of another one.
+    fn anchored(
+        &mut self,
+        end_entity: &GridCertificate,
+        sent: &'a [GridCertificate],
+    ) -> Vec<&'a GridCertificate> {
+        let mut names = vec![end_entity.issuer()];
+        let mut at = 0;
+        while let Some(name) = names.get(at).copied() {
+            at += 1;
+            for one in sent.iter().filter(|one| one.subject() == name) {
+                if !names.contains(&one.issuer()) {
+                    names.push(one.issuer());
+                }
+            }
+        }
+        let above: Vec<_> = sent.iter().filter(|one| names.contains(&one.subject())).collect();
+        let mut found: Vec<&'a GridCertificate> = Vec::new();
+        for head in &above {
+            let mut local = self.store.of_name(head.issuer()).map(|known| &known.certificate);
+            if local.any(|issuer| self.is_issuer(head, issuer)) {
+                found.push(head);
+            }
+        }
+        let mut at = 0;
+        while let Some(issuer) = found.get(at).copied() {
+            at += 1;
+            for head in above.iter().filter(|head| head.issuer() == issuer.subject()) {
+                let is_known = found.iter().any(|known| std::ptr::eq(*known, *head));
+                if !is_known && self.is_issuer(head, issuer) {
+                    found.push(head);
+                }
+            }
+        }
+        found
+    }
+
+    /// Reports whether a certificate was issued by this authority. Notes the reason if it was not.
+    fn is_issuer(&mut self, head: &GridCertificate, issuer: &GridCertificate) -> bool {
+        self.check_issuer(head, issuer).map_err(|fault| self.note(fault)).is_ok()
+    }
+
     /// Extends the path to a root, and reports whether there is one.
     fn extend(&mut self, path: &mut Vec<&'a GridCertificate>) -> bool {
         let Some(head) = path.last().copied() else { return false };
         let local = self.store.of_name(head.issuer()).map(|known| (&known.certificate, known.is_root));
-        let sent = self.sent.iter().filter(|one| one.subject() == head.issuer()).map(|one| (one, false));
-        for (issuer, is_root) in local.chain(sent) {
+        let sent = self.sent.iter().filter(|one| one.subject() == head.issuer()).map(|one| (*one, false));
+        let issuers: Vec<_> = local.chain(sent).collect();
+        for (issuer, is_root) in issuers {
             let is_in_path = |one: &&GridCertificate| {
                 one.public_key() == issuer.public_key() && one.subject() == issuer.subject()
             };
             if path.iter().any(is_in_path) {
                 continue;
             }
-            if let Err(reason) = self.check_issuer(head, issuer) {
-                self.note(reason);
+            if !self.is_issuer(head, issuer) {
                 continue;
             }
             path.push(issuer);
@@ -131,9 +198,8 @@ impl<'a> PathSearch<'a, '_> {
         if !signed.kind.is_sha2() {
             return Err(of_head(ChainFaultReason::SignatureAlgorithm));
         }
-        self.signatures.0 = self
+        *self.signatures = self
             .signatures
-            .0
             .checked_sub(1)
             .ok_or_else(|| of_head(ChainFaultReason::Size("too many authorities of the same name")))?;
         let key = issuer.key().map_err(|malformed| of_issuer(malformed.into()))?;

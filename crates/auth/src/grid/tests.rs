@@ -1,5 +1,8 @@
 //! Chains with one defect each, revocation lists, policies, and the recorded chain.
 
+use super::certificate::GridCertificate;
+use super::directory::AuthorityStore;
+use super::path::{SignatureBudget, find_path};
 use super::settings::{AuthorityLevel, ChainRole, CrlLevel, GridTrustSettings};
 use super::test_certificates::{
     DAY, DraftCertificate, DraftList, NOW, TestDirectory, TestKey, element, encoded_name, extension, name,
@@ -88,6 +91,57 @@ fn chains_with_one_defect_are_refused() {
         let is_accepted = expected(defect) == "accepted" || defect == Defect::UnknownRoot;
         assert_eq!(found == "accepted", is_accepted, "{defect:?}: {found}");
     }
+}
+
+/// A peer without a certificate of a known authority.
+#[test]
+fn no_signature_is_verified_by_keys_of_a_peer_that_no_authority_knows() {
+    let (authority, user) = (TestKey::p256(), TestKey::p256());
+    let directory = TestDirectory::new("own-authorities");
+    build(&ChainPlan::usual(Defect::None), &TestKeys::new(), &directory);
+    let store = AuthorityStore::read(&settings(&directory, CrlLevel::Try)).unwrap();
+    let [own, known] = [name(&[("CN", "Own")]), authority_name(0)];
+    let signed = |draft: DraftCertificate, key| GridCertificate::parse(&draft.sign(key, &authority)).unwrap();
+    let end_entity = signed(DraftCertificate::new(&end_entity_name(), &own, 1).of_end_entity(), &user);
+    let sent: Vec<_> = (2..20)
+        .map(|serial| signed(DraftCertificate::new(&own, &own, serial).of_authority(None), &authority))
+        .collect();
+    let used = |sent: &[GridCertificate]| {
+        let mut budget = SignatureBudget::default();
+        let found = find_path(&store, &end_entity, sent, now(), &mut budget);
+        (budget.used(), found.err().unwrap().to_string())
+    };
+    let (signatures, fault) = used(&sent);
+    assert!(signatures == 0 && fault.contains("is unknown"), "{signatures}: {fault}");
+    // One that claims to be of a known authority costs a signature of that one only.
+    let claims = signed(DraftCertificate::new(&own, &known, 1).of_authority(None), &authority);
+    let (signatures, fault) = used(&[sent, vec![claims]].concat());
+    assert!(signatures == 1 && fault.contains("signature"), "{signatures}: {fault}");
+}
+
+#[test]
+fn signatures_of_proxies_are_verified_only_below_a_known_end_entity() {
+    let keys = TestKeys::new();
+    for (defect, expected) in
+        [(Defect::UnknownRoot, "is unknown"), (Defect::None, "signature is not that of its issuer")]
+    {
+        let directory = TestDirectory::new("proxies-of-unknown");
+        let mut chain = build(&ChainPlan::usual(defect), &keys, &directory);
+        *chain[0].last_mut().unwrap() ^= 1;
+        let trust = GridTrust::open(settings(&directory, CrlLevel::Try)).unwrap();
+        let fault = trust.verify(&chain, ChainRole::Client, now()).err().unwrap().to_string();
+        assert!(fault.contains(expected), "{fault}");
+    }
+}
+
+#[test]
+fn authorities_that_were_not_read_accept_nothing_until_they_are() {
+    let directory = TestDirectory::new("unread");
+    let chain = build(&ChainPlan::usual(Defect::None), &TestKeys::new(), &directory);
+    let trust = GridTrust::unread(settings(&directory, CrlLevel::Try));
+    assert!(trust.verify(&chain, ChainRole::Client, now()).is_err());
+    trust.refresh().unwrap();
+    assert!(trust.verify(&chain, ChainRole::Client, now()).is_ok());
 }
 
 /// Path lengths of authorities or proxies, the issuer first.

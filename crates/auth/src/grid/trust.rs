@@ -26,6 +26,8 @@ pub struct GridTrust {
     /// Held while a downloaded list is added and while the store is replaced, so that no list is added
     /// to a store that is no longer in force.
     downloads: Mutex<()>,
+    /// Held while the directories are read again.
+    refreshes: Mutex<()>,
     /// The signers of attributes; without it, attributes are not used.
     voms: Option<VomsDirectory>,
 }
@@ -49,7 +51,17 @@ impl GridTrust {
     /// A directory cannot be read, or there is no authority that can be used.
     pub fn open(settings: GridTrustSettings) -> Result<Self, GridTrustError> {
         let store = RwLock::new(Arc::new(AuthorityStore::read(&settings)?));
-        Ok(Self { settings, store, downloads: Mutex::default(), voms: None })
+        Ok(Self::with_store(settings, store))
+    }
+
+    /// Returns authorities that accept no chain until [`Self::refresh`] succeeds.
+    #[must_use]
+    pub fn unread(settings: GridTrustSettings) -> Self {
+        Self::with_store(settings, RwLock::default())
+    }
+
+    fn with_store(settings: GridTrustSettings, store: RwLock<Arc<AuthorityStore>>) -> Self {
+        Self { settings, store, downloads: Mutex::default(), refreshes: Mutex::default(), voms: None }
     }
 
     /// Returns these authorities with signers of attributes. [`VerifiedChain::memberships`] are then
@@ -72,6 +84,8 @@ impl GridTrust {
     /// As for [`Self::open`].
     pub fn refresh(&self) -> Result<(), GridTrustError> {
         let signers = self.voms.as_ref().map_or(Ok(()), VomsDirectory::refresh);
+        // A read that began earlier must not replace a later one.
+        let _turn = self.refreshes.lock().unwrap_or_else(PoisonError::into_inner);
         let store = Arc::new(AuthorityStore::read(&self.settings)?);
         let _one = self.downloads.lock().unwrap_or_else(PoisonError::into_inner);
         store.take_downloaded(&self.store());
@@ -172,6 +186,7 @@ impl GridTrust {
         let store = self.store();
         let path = find_path(&store, end_entity, sent, now, &mut SignatureBudget::default())?;
         path.check(&store, &self.settings, role.into(), now)?;
+        check_proxy_signatures(&chain, proxies, role)?;
         let memberships = self.memberships(&store, chain.get(..proxies).unwrap_or_default(), end_entity, now);
         let of_proxies = chain.iter().take(proxies).map(|proxy| proxy.not_after);
         let valid_until = of_proxies.chain(path.valid_until()).min().unwrap_or(now);
@@ -223,7 +238,8 @@ impl GridTrust {
         self.store.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Checks the first `count` certificates, which are proxies. Each is issued by the next one.
+    /// Checks the first `count` certificates, which are proxies, except for their signatures. Each is issued by the
+    /// next one.
     fn check_proxies(
         &self,
         chain: &[GridCertificate],
@@ -239,21 +255,41 @@ impl GridTrust {
             proxy.check_time(now).map_err(fault)?;
             let key = proxy.key().map_err(|malformed| fault(malformed.into()))?;
             key.check_strength(self.settings.rsa_bits()).map_err(fault)?;
-            let with_sha1 = role == ChainRole::Delegation && below == 0;
+            let with_sha1 = accepts_sha1(role, below);
             if !with_sha1 && !proxy.signed().kind.is_sha2() {
                 return Err(fault(ChainFaultReason::SignatureAlgorithm));
             }
             let kind = check_proxy(proxy, issuer, below, purpose, &self.settings).map_err(fault)?;
-            let key = issuer.key().map_err(|malformed| fault(malformed.into()))?;
-            if !proxy.signed().is_of(&key, with_sha1) {
-                return Err(fault(ChainFaultReason::Signature));
-            }
             summary.is_limited |= kind.is_limited;
             let left = |limit: u32| limit.saturating_sub(u32::try_from(below).unwrap_or(u32::MAX));
             summary.path_left = summary.path_left.into_iter().chain(kind.path_length.map(left)).min();
         }
         Ok(summary)
     }
+}
+
+/// Reports whether a proxy at this place may be signed with SHA-1.
+fn accepts_sha1(role: ChainRole, below: usize) -> bool {
+    role == ChainRole::Delegation && below == 0
+}
+
+/// Checks the signatures of the first `count` certificates, which are proxies, from the end entity downward. A peer
+/// can make proxies of any number with keys as slow as it likes, but the first one only with the key of an end
+/// entity, so this follows the check of the path of the end entity.
+fn check_proxy_signatures(
+    chain: &[GridCertificate],
+    count: usize,
+    role: ChainRole,
+) -> Result<(), ChainFault> {
+    for (below, pair) in chain.windows(2).take(count).enumerate().rev() {
+        let [proxy, issuer] = pair else { continue };
+        let fault = |reason: ChainFaultReason| reason.of(proxy.subject().text());
+        let key = issuer.key().map_err(|malformed| fault(malformed.into()))?;
+        if !proxy.signed().is_of(&key, accepts_sha1(role, below)) {
+            return Err(fault(ChainFaultReason::Signature));
+        }
+    }
+    Ok(())
 }
 
 fn parse(chain: &[Vec<u8>]) -> Result<Vec<GridCertificate>, ChainFault> {
