@@ -21,6 +21,7 @@
 //! | `id_map`       | [`IdMap`]: a map by numbers that this process counts itself              |
 //! | `nearest`      | [`nearest()`]: the known name that is closest to a misspelled one        |
 //! | `latency`      | [`LatencyCounters`]: histograms of times                                 |
+//! | `line_limit`   | [`LineLimit`]: the number of lines that clients can cause in the log     |
 //! | `now`          | [`Now`]: the result of a call that must not block                        |
 //! | `owner`        | [`Owner`]: the key under which work is accounted to a session            |
 //! | `clock`        | [`Clock`] and [`Rng`]: time and randomness as arguments                  |
@@ -46,6 +47,7 @@ mod host;
 mod id_map;
 mod identity;
 mod latency;
+mod line_limit;
 mod nearest;
 mod now;
 mod owner;
@@ -74,6 +76,7 @@ pub use host::{is_private, meant_ip, written_ip};
 pub use id_map::{IdHasher, IdMap};
 pub use identity::{Identity, LoginNames, NAME_BYTES_MAX};
 pub use latency::{LATENCY_BOUNDS_MICROS, Latencies, LatencyCounters};
+pub use line_limit::LineLimit;
 pub use nearest::nearest;
 pub use now::Now;
 pub use owner::Owner;

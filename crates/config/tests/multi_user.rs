@@ -95,6 +95,10 @@ fn doubtful_settings_are_reported() {
             "ofs.osslib ++ libXrdMultiuser.so\nsec.protocol unix",
             "with sec.protocol unix each client chooses its user name",
         ),
+        (
+            "ofs.osslib ++ libXrdMultiuser.so\nxrd.protocol http *\nxrd.tls /c /k\nxrd.tlsca certdir /d",
+            "certificates of clients of HTTPS name no accounts, so clients that show one are refused",
+        ),
         ("multiuser.checksumonwrite on", "checksums of new files are computed while they are written"),
         ("multiuser.writebuffersize 1m", "data is written as it arrives"),
     ] {
@@ -102,6 +106,15 @@ fn doubtful_settings_are_reported() {
         assert!(report.is_ok() && report.to_string().contains(expected), "{text}: {report}");
     }
     let request = ConfigInput { file: Some("f".to_owned()), ..ConfigInput::default() };
-    let loaded = load(&request, &MemorySource::new().with("f", "ofs.osslib ++ libXrdMultiuser.so"));
-    assert!(loaded.report.to_string().contains("no client logs in"), "{}", loaded.report);
+    let https = "\nxrd.protocol http *\nxrd.tls /c /k\nxrd.tlsca certdir /d\nhttp.gridmap /m";
+    for (more, expected, is_named) in [
+        ("", "no client logs in", true),
+        (https, "only clients of HTTPS with certificates have names", true),
+        ("\nhttp.tlsclientauth off", "no client logs in", true),
+    ] {
+        let text = format!("ofs.osslib ++ libXrdMultiuser.so{more}");
+        let report = load(&request, &MemorySource::new().with("f", &text)).report.to_string();
+        assert!(report.contains(expected), "{report}");
+        assert_eq!(!report.contains("name no accounts"), is_named, "{report}");
+    }
 }

@@ -75,7 +75,7 @@ async fn transport(
     match tokio::time::timeout(server.limit(), acceptor.accept(stream)).await {
         Ok(Ok(stream)) => Some(ClientTransport::Tls(Box::new(stream))),
         Ok(Err(error)) => {
-            note_failure(peer, &error);
+            note_failure(shared, peer, &error);
             None
         }
         Err(_) => {
@@ -85,15 +85,23 @@ async fn transport(
     }
 }
 
+/// Maximum length of a reason in the log in bytes.
+const REASON_BYTES_MAX: usize = 1024;
+
 /// Logs a handshake that failed. The user of a refused certificate learns the reason only from here.
-fn note_failure(peer: SocketAddr, error: &io::Error) {
+fn note_failure(shared: &HttpFrontEnd, peer: SocketAddr, error: &io::Error) {
     let reason = error.get_ref().and_then(|reason| reason.downcast_ref::<rustls::Error>());
     match reason {
         Some(rustls::Error::InvalidCertificate(reason)) => {
-            let reason = reason_of(reason);
+            // The handshake has failed on this thread just now.
+            let reason = auth::tls::take_refused_chain().unwrap_or_else(|| reason_of(reason));
+            let Some(left_out) = shared.refused_certificates.admit(Instant::now()) else { return };
+            let reason = reason.get(..reason.floor_char_boundary(REASON_BYTES_MAX)).unwrap_or_default();
+            let others =
+                if left_out == 0 { String::new() } else { format!("; {left_out} others are not shown") };
             tracing::info!(
-                "https: {peer}: the certificate of the client is refused: {}",
-                base::shown(reason.as_bytes())
+                "https: {peer}: the certificate of the client is refused: {}{others}",
+                base::shown(reason)
             );
         }
         _ => tracing::debug!("TLS handshake of {peer}: {error}"),

@@ -7,6 +7,7 @@ use crate::counters::HttpCounters;
 use crate::host_shares::{HostShares, SharedPart};
 use crate::memory::HttpMemory;
 use crate::{CHUNKS_MAX, DESCRIPTORS_SHARE, METRICS_REQUESTS_MAX, REFUSAL_WARNING, THREADS_MAX};
+use base::LineLimit;
 use hyper::Method;
 use hyper::header::{HeaderName, HeaderValue};
 use net::{Arrival, LoopPresence, ProtocolMatch};
@@ -59,6 +60,8 @@ pub(crate) struct HttpFrontEnd {
     pub(crate) metrics: Semaphore,
     pub(crate) copy_slots: HttpCopySlots,
     refused: Mutex<RefusedConnections>,
+    /// Lines about certificates of clients that are refused.
+    pub(crate) refused_certificates: LineLimit,
     /// Connections, and requests whose connections have ended before.
     connections: AtomicUsize,
     next_number: AtomicU32,
@@ -163,6 +166,7 @@ impl HttpDoor {
             metrics: Semaphore::new(METRICS_REQUESTS_MAX),
             copy_slots: HttpCopySlots::new(),
             refused: Mutex::default(),
+            refused_certificates: LineLimit::default(),
             files,
             static_headers,
             chunks: Arc::new(Semaphore::new(CHUNKS_MAX)),

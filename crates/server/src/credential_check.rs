@@ -7,6 +7,7 @@
 use crate::cluster::ClusterKey;
 use crate::error::StartError;
 use crate::expiry::{DAY, ExpiryProblem, WARNING_TIME};
+use crate::http_certificates::HttpCertificates;
 use crate::{login, named_protocol, tls};
 use auth::ServerProtocol;
 use config::{AuthProtocol, ConfigReport, Effective, Origin, ProblemKind, TlsCertificate};
@@ -29,6 +30,7 @@ pub fn check_credentials(
     check.tls();
     check.authorities();
     check.protocols();
+    check.certificates_of_clients();
     check.entity_map();
     check.cluster_key();
 }
@@ -139,6 +141,23 @@ impl CredentialCheck<'_> {
         }
         for warning in protocol.warnings(self.now, WARNING_TIME) {
             self.warn(origin, format!("{directive}: {warning}"));
+        }
+    }
+
+    fn certificates_of_clients(&mut self) {
+        if self.effective.has_grid_logins() {
+            return;
+        }
+        let origin = &self.effective.network.tls_authorities.origin;
+        match HttpCertificates::open(self.effective, None) {
+            Ok(Some(clients)) => {
+                for warning in clients.warnings(self.now) {
+                    self.warn(origin, format!("certificates of clients of HTTPS: {warning}"));
+                }
+            }
+            // Authorities that cannot be read are a warning of their own.
+            Ok(None) => {}
+            Err(error) => self.wrong(origin, reason(error)),
         }
     }
 

@@ -5,6 +5,7 @@
 //! `http.cadir`, `http.cafile` or `xrd.tlsca`; names come from `http.gridmap`.
 
 use crate::error::StartError;
+use crate::expiry::WARNING_TIME;
 use crate::login::ConfiguredLogin;
 use crate::{grid_login, named_protocol};
 use auth::ServerProtocol;
@@ -13,6 +14,7 @@ use auth::gsi::{AttributeUse, CertificateServer, GSI, GsiServerSettings, NameMap
 use auth::tls::{ClientCertificateSettings, ClientCertificates, RevocationDemand};
 use config::{Effective, TlsAuthorities, TlsRevocation};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// The certificates of clients.
 pub(crate) struct HttpCertificates {
@@ -20,6 +22,8 @@ pub(crate) struct HttpCertificates {
     pub(crate) clients: Arc<ClientCertificates>,
     /// Decides about identities.
     pub(crate) protocol: Arc<dyn ServerProtocol>,
+    /// The authorities could be read. Otherwise all certificates are refused until they can.
+    pub(crate) are_read: bool,
 }
 
 impl HttpCertificates {
@@ -36,22 +40,23 @@ impl HttpCertificates {
         }
         let authorities = effective.network.tls_authorities.value.clone().unwrap_or_default();
         let settings = settings(effective, &authorities);
+        let unread = settings.clone();
         // Users who are removed from the map must not wait for hours.
         let refresh = authorities.refresh.min(GsiServerSettings::REFRESH);
         if let Some((trust, protocol)) = login.and_then(grid) {
             let clients = Arc::new(ClientCertificates::with_trust(settings, trust));
-            return Ok(Some(Self { clients, protocol }));
+            return Ok(Some(Self { clients, protocol, are_read: true }));
         }
         let failed =
             |error: String| StartError::Security(format!("certificates of clients of HTTPS: {error}"));
         let http = &effective.http;
         let signers = http.voms.map(|_| grid_login::voms_directory()).transpose().map_err(failed)?;
-        let clients = match ClientCertificates::open_with(settings, signers) {
-            Ok(clients) => Arc::new(clients),
-            // Nothing depends on certificates, and clients without one have fewer rights.
+        let (clients, are_read) = match ClientCertificates::open_with(settings, signers) {
+            Ok(clients) => (Arc::new(clients), true),
+            // They are read again. Without the directive they can be there for other purposes only.
             Err(error) if http.grid_map.is_none() && http.voms.is_none() => {
-                tracing::warn!("clients of HTTPS are not asked for certificates until a restart: {error}");
-                return Ok(None);
+                tracing::error!("certificates of clients of HTTPS are refused until it is mended: {error}");
+                (Arc::new(ClientCertificates::unread(unread)), false)
             }
             Err(error) => return Err(failed(error.to_string())),
         };
@@ -75,7 +80,16 @@ impl HttpCertificates {
         let protocol: Arc<dyn ServerProtocol> =
             Arc::new(CertificateServer::new(clients.clone(), settings, names));
         let named = named_protocol::with_names(vec![protocol.clone()], &effective.security)?;
-        Ok(Some(Self { clients, protocol: named.into_iter().next().unwrap_or(protocol) }))
+        let protocol = named.into_iter().next().unwrap_or(protocol);
+        Ok(Some(Self { clients, protocol, are_read }))
+    }
+
+    /// Returns reasons for attention about the files, unless they are those of `gsi`.
+    pub(crate) fn warnings(&self, now: SystemTime) -> Vec<String> {
+        match self.has_own_files() && self.are_read {
+            true => self.protocol.warnings(now, WARNING_TIME),
+            false => Vec::new(),
+        }
     }
 
     /// Reports whether it has files of its own, and not those of `gsi`.

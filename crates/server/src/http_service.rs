@@ -11,7 +11,7 @@ use crate::tls::ServerTls;
 use auth::address_text;
 use auth::ztn::{ZTN, credentials};
 use auth::{Entity, HostName, LoginPeer, RefusedLogin, Secret, ServerLogin, ServerProtocol, ServerStep};
-use base::Supervisor;
+use base::{LineLimit, Supervisor};
 use config::{Effective, MetricsReaders, PersistMode, TlsOperations};
 use http::{
     Config, HeaderToCgi, HttpCounters, HttpCredentials, HttpDoor, HttpIdentity, HttpLogin, HttpPeer,
@@ -24,7 +24,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 use tokio::sync::oneshot;
 use vfs::FileSystem;
 use xroot::{LoginPool, PeerNames, XrootDoor};
@@ -234,6 +234,8 @@ struct HttpLoginRules {
     names: Option<PeerNames>,
     pending: Arc<PendingLogins>,
     pool: Option<LoginPool>,
+    /// Lines about certificates of clients that are refused.
+    refused_certificates: LineLimit,
 }
 
 impl HttpLoginRules {
@@ -257,6 +259,7 @@ impl HttpLoginRules {
             names: door.peer_names.clone(),
             pending: settings.pending_logins.clone(),
             pool,
+            refused_certificates: LineLimit::default(),
         }
     }
 
@@ -352,11 +355,15 @@ impl HttpLoginRules {
         let login = login.ok_or_else(|| forbidden("Certificates do not count at this server.".to_owned()))?;
         self.exchange(login, peer, Secret::from(&[][..])).await?.map_err(|refused| {
             let address = peer.address.ip().to_canonical();
-            let reason = base::shown(refused.reason().as_bytes());
-            tracing::info!(
-                "{}: {address}: the certificate of the client is refused: {reason}",
-                protocol.id()
-            );
+            if let Some(left_out) = self.refused_certificates.admit(Instant::now()) {
+                let reason = base::shown(refused.reason().as_bytes());
+                let others =
+                    if left_out == 0 { String::new() } else { format!("; {left_out} others are not shown") };
+                tracing::info!(
+                    "{}: {address}: the certificate of the client is refused: {reason}{others}",
+                    protocol.id()
+                );
+            }
             forbidden(refused.text_for_peer())
         })
     }

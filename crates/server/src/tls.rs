@@ -104,6 +104,7 @@ impl CertificateState {
 /// The examination of the files. It ends when this is dropped.
 pub(crate) struct CertificateWatch {
     _end: Sender<()>,
+    _end_of_clients: Option<Sender<()>>,
 }
 
 impl ServerTls {
@@ -135,6 +136,9 @@ impl ServerTls {
         let asking = |clients: HttpCertificates| {
             let context = certificate.config_with_clients(&clients.clients);
             let context = context.map_err(|error| StartError::Tls(error.to_string()))?;
+            for warning in clients.warnings(SystemTime::now()) {
+                tracing::warn!("certificates of clients of HTTPS: {warning}");
+            }
             // Handshakes of HTTPS run on its own threads.
             let server = TlsServer::new(context, |_, _| false, *handshake_time);
             Ok::<_, StartError>((Arc::new(server), Arc::new(clients)))
@@ -178,6 +182,11 @@ impl ServerTls {
         let text = format!("certificates of clients of HTTPS: {error}");
         tracing::error!("{text}");
         Some(text)
+    }
+
+    /// Reports whether the authorities could be read at the start.
+    fn are_clients_read(&self) -> bool {
+        self.clients.as_ref().is_none_or(|(_, clients)| clients.are_read)
     }
 
     fn state_now(&self) -> MutexGuard<'_, CertificateState> {
@@ -289,24 +298,46 @@ impl ServerTls {
         let (end, ended) = mpsc::channel::<()>();
         let tls = self.clone();
         let run = move || {
-            let mut read = Instant::now();
             while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
                 tls.refresh_at(SystemTime::now(), || ());
-                if read.elapsed() >= tls.clients_refresh() {
-                    tls.refresh_clients();
-                    read = Instant::now();
-                }
                 tls.warn_of_expiry(SystemTime::now());
             }
         };
         supervisor.spawn("tls-refresh", "the examination of the certificate", run)?;
-        Ok(CertificateWatch { _end: end })
+        let end_of_clients = self.watch_clients(supervisor, LOOK)?;
+        Ok(CertificateWatch { _end: end, _end_of_clients: end_of_clients })
+    }
+
+    /// Starts a thread that reads the authorities and maps for certificates of clients again, if there are any: after
+    /// a failure at the next look, otherwise at their interval. Another file system than that of the server's
+    /// certificate can hang.
+    fn watch_clients(
+        self: &Arc<Self>,
+        supervisor: &Supervisor,
+        look: Duration,
+    ) -> std::io::Result<Option<Sender<()>>> {
+        if self.clients.as_ref().is_none_or(|(_, clients)| !clients.has_own_files()) {
+            return Ok(None);
+        }
+        let (end, ended) = mpsc::channel::<()>();
+        let tls = self.clone();
+        let run = move || {
+            let mut read = tls.are_clients_read().then(Instant::now);
+            while ended.recv_timeout(look) == Err(RecvTimeoutError::Timeout) {
+                if read.is_none_or(|read| read.elapsed() >= tls.clients_refresh()) {
+                    read = tls.refresh_clients().is_none().then(Instant::now);
+                }
+            }
+        };
+        supervisor.spawn("tls-clients", "the refresh of authorities of clients", run)?;
+        Ok(Some(end))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use auth::tls::SiteAuthority;
 
     fn opened(files: &CertificateFiles, is_renewed: bool) -> Arc<ServerTls> {
         let mut effective = Effective::default();
@@ -359,6 +390,45 @@ mod tests {
         assert!(shown[0].starts_with("certificate for h.example.org"), "{}", shown[0]);
         assert!(shown[1].starts_with("certificate for first.example.org"), "{}", shown[1]);
         assert!(tls.state().starts_with("certificate for second.example.org"), "{}", tls.state());
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn authorities_that_cannot_be_read_at_the_start_are_read_later() {
+        let directory = std::env::temp_dir().join(format!("server-tls-clients-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let files = SelfSigned::open(&directory, &["h.example.org".to_owned()]).unwrap().files;
+        let (authorities, map) = (directory.join("authorities"), directory.join("map"));
+        let text = format!(
+            "xrd.protocol http *\nxrd.tls {} {}\nxrd.tlsca certfile {}\n",
+            files.certificate.display(),
+            files.key.as_ref().unwrap().display(),
+            authorities.display()
+        );
+        let effective = |text: &str| {
+            let input = config::ConfigInput { file: Some("f".to_owned()), ..config::ConfigInput::default() };
+            config::load(&input, &config::MemorySource::new().with("f", text)).effective
+        };
+        let plain = effective(&text);
+        let clients = HttpCertificates::open(&plain, None).unwrap();
+        let tls = ServerTls::open(&plain, clients).unwrap().unwrap();
+        assert!(tls.client_protocol().is_some() && !tls.are_clients_read());
+        assert!(tls.refresh_clients().unwrap().contains("authorities"));
+        let (_, site) = SiteAuthority::create("Site", SystemTime::now()).unwrap();
+        std::fs::write(&authorities, &site.certificate).unwrap();
+        let watch = tls.watch_clients(&Supervisor::default(), Duration::from_millis(1)).unwrap();
+        let is_read = || tls.client_protocol().unwrap().warnings(SystemTime::now(), DAY * 10_000).len();
+        let begun = Instant::now();
+        while is_read() == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "the authorities are not read");
+            std::thread::yield_now();
+        }
+        drop(watch);
+        // A map that is missing is an empty one, which is worth a warning.
+        let required = effective(&format!("{text}http.gridmap required {}\n", map.display()));
+        let clients = HttpCertificates::open(&required, None).unwrap().unwrap();
+        let warnings = clients.warnings(SystemTime::now()).join("; ");
+        assert!(warnings.contains("all certificates are refused"), "{warnings}");
         std::fs::remove_dir_all(directory).unwrap();
     }
 

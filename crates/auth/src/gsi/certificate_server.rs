@@ -1,9 +1,9 @@
 //! [`CertificateServer`]: logins with certificates that clients show in handshakes of TLS, where a server has no
 //! `gsi`. [`ChainLogin`]: such a login, also of a server with `gsi`.
 
-use super::GsiServerSettings;
 use super::identity_rules::{IdentityRules, NameMaps};
 use super::trust::GridIdentity;
+use super::{GsiServerSettings, NameMapping};
 use crate::entity::Entity;
 use crate::server::{
     FileRefresh, LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost,
@@ -106,6 +106,16 @@ impl ServerProtocol for CertificateServer {
         let (rules, host) = (self.0.clone(), peer.host.clone());
         let identify = move |now| rules.identity(&chain, &host, now);
         Some(Box::new(ChainLogin { protocol: HTTPS, identify: Box::new(identify) }))
+    }
+
+    fn warnings(&self, now: SystemTime, soon: Duration) -> Vec<String> {
+        let mut warnings = self.0.clients.warnings(now, soon);
+        let map = self.0.names.subjects.as_ref().and_then(|names| names.warning());
+        warnings.extend(map.map(|text| match self.0.settings.mapping {
+            NameMapping::Required => format!("{text}, so all certificates are refused"),
+            _ => text,
+        }));
+        warnings
     }
 
     fn periodic_refreshes(&self) -> Vec<FileRefresh> {

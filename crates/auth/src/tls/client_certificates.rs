@@ -16,6 +16,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, PeerMisbehaved, SignatureScheme,
 };
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -109,6 +110,19 @@ impl ClientCertificates {
         Ok(Self::with_trust(settings, Arc::new(trust)))
     }
 
+    /// Returns rules that refuse all certificates until [`Self::refresh`] succeeds.
+    #[must_use]
+    pub fn unread(settings: ClientCertificateSettings) -> Self {
+        let trust = GridTrust::unread(settings.trust());
+        Self::with_trust(settings, Arc::new(trust))
+    }
+
+    /// Returns reasons for attention, such as authorities that expire and revocation lists that are missing.
+    #[must_use]
+    pub fn warnings(&self, now: SystemTime, soon: Duration) -> Vec<String> {
+        self.trust.warnings(now, soon)
+    }
+
     /// Verifies by the authorities and revocation lists of another protocol. Those of the settings do not count.
     #[must_use]
     pub fn with_trust(settings: ClientCertificateSettings, trust: Arc<GridTrust>) -> Self {
@@ -148,8 +162,20 @@ impl ClientCertificates {
     }
 }
 
+thread_local! {
+    /// The fault of the last chain that was refused on this thread.
+    static REFUSED: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Takes the reason why a handshake that has just failed on this thread was refused, with the subject. The error of
+/// the library has only its kind.
+pub fn take_refused_chain() -> Option<String> {
+    REFUSED.take()
+}
+
 /// Returns the error of a handshake, from which the library makes the alert.
 fn refusal(fault: ChainFault) -> Error {
+    REFUSED.set(Some(fault.to_string()));
     Error::InvalidCertificate(match &fault.reason {
         ChainFaultReason::Expired => CertificateError::Expired,
         ChainFaultReason::NotValidYet => CertificateError::NotValidYet,

@@ -29,7 +29,9 @@ mod test_handshake;
 
 pub use certificate::{CertificateFiles, ServerCertificate, TlsServerOptions};
 pub use ciphers::unsupported_ciphers;
-pub use client_certificates::{ClientCertificateSettings, ClientCertificates, RevocationDemand};
+pub use client_certificates::{
+    ClientCertificateSettings, ClientCertificates, RevocationDemand, take_refused_chain,
+};
 pub use own_certificate::OwnCertificate;
 pub use self_signed::SelfSigned;
 pub use site_authority::{CertificateText, SiteAuthority};

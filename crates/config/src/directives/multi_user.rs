@@ -124,8 +124,17 @@ pub(crate) fn check_multi_user(effective: &Effective, report: &mut ConfigReport)
         report.add(ProblemKind::Unsupported, copies.origin.clone(), what, allowed);
     }
     let security = &effective.security;
+    let has_certificates = effective.asks_for_certificates() && !effective.has_grid_logins();
+    if has_certificates && effective.http.grid_map.is_none() {
+        let what = "libXrdMultiuser.so: certificates of clients of HTTPS name no accounts, so clients that show one are refused";
+        let allowed = "map subjects to accounts with http.gridmap, or add http.tlsclientauth off";
+        report.add(ProblemKind::Doubtful, values.enabled.origin.clone(), what, allowed);
+    }
     let names_itself = |protocol: &AuthProtocol| matches!(protocol, AuthProtocol::Unix);
     let who = match *security.enabled {
+        false if has_certificates => {
+            "only clients of HTTPS with certificates have names, so all other operations are made as the server's own user"
+        }
         false => "no client logs in, so all operations are made as the server's own user",
         true if security.protocols.iter().any(|protocol| names_itself(protocol)) => {
             "with sec.protocol unix each client chooses its user name, and so the account with whose rights it acts"
