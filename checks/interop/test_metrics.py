@@ -36,7 +36,7 @@ done
 exec cp "$1" "$2"
 """
 # Maximum size of the page of a server with one export.
-BYTES_MAX = 80 * 1024
+BYTES_MAX = 64 * 1024
 
 
 def ask(port, method="GET", path="/metrics", host="127.0.0.1", **headers):

@@ -127,8 +127,8 @@ thread_local! {
     static TIMED: OnceCell<Arc<LoopStats>> = const { OnceCell::new() };
 }
 
-/// Counts the times of requests of this loop with these counters, from the end of this round on. Loops with
-/// several front ends count with those of the first one.
+/// Counts the times of requests of this loop with these counters, from the end of this round on. A server has one
+/// front end of this protocol; of several on a loop, the first one would have the times of all.
 pub(crate) fn time_requests(stats: &Arc<LoopStats>) {
     if TIMED.with(|timed| timed.set(stats.clone())).is_ok() {
         net::set_round_hook(end_round);
