@@ -119,7 +119,7 @@ def test_broken_chains_are_refused_with_the_reason_in_the_log(start, own_site):
             (shown(expired), "expired"),
             (shown(early), "not valid yet"),
             (shown(revoked.certificate, revoked.key), "revoked"),
-            (shown(stranger.proxy("stranger")), "unknown authority"),
+            (shown(stranger.proxy("stranger")), 'its issuer "/O=Grid/CN=Stranger" is unknown'),
             (shown(site.proxy("too-deep", of=site.proxy("last", length=0))), "prox"),
         ):
             before = len(server.output())
