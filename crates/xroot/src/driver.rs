@@ -196,10 +196,7 @@ impl SessionDriver {
                 return InputFlow::Go;
             }
             if !self.has_room() {
-                if self.context.session.front(input.bytes()).is_ok() {
-                    self.rare.refused.begin();
-                }
-                return InputFlow::Full;
+                return self.hold_up(input);
             }
             // Checked only here, so that a client with exactly this many requests in flight needs
             // no second turn.
@@ -211,8 +208,7 @@ impl SessionDriver {
                     let awaits_host =
                         !self.context.session.is_active() && self.login().awaits_peer_host(&front);
                     if awaits_host || !self.take(&front, input) {
-                        self.rare.refused.begin();
-                        return InputFlow::Full;
+                        return self.hold_up(input);
                     }
                 }
                 Err(needed) => match ahead.take() {
@@ -222,6 +218,14 @@ impl SessionDriver {
             }
         }
         InputFlow::Turn
+    }
+
+    /// Leaves the request at the front of the input. Its time begins if it has arrived.
+    fn hold_up(&mut self, input: &Input) -> InputFlow {
+        if self.context.session.front(input.bytes()).is_ok() {
+            self.rare.refused.begin();
+        }
+        InputFlow::Full
     }
 
     /// Takes the request at the front of the input and the memory that it needs. Returns `false` if
