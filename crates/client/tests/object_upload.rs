@@ -17,7 +17,7 @@ fn store_client(server: &FakeHttp) -> Client {
     client
 }
 
-/// Answers that there is no object.
+/// Answers that the object does not exist.
 fn none(request: &Received) -> Option<Vec<Action>> {
     match request.method() {
         "HEAD" => Some(head("404 Not Found", "Content-Length: 0\r\n")),

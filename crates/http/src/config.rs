@@ -22,7 +22,7 @@ pub struct HttpPeer {
     pub is_tls: bool,
 }
 
-/// What a client shows to be identified.
+/// The kind of credential that identifies a client.
 #[derive(Clone, Default)]
 pub struct HttpCredentials {
     /// The token of the request.

@@ -20,7 +20,7 @@ struct Names {
     created: Metadata,
     orders: Mutex<Vec<String>>,
     fails: bool,
-    /// What is created there exists already.
+    /// A name that is created there exists already.
     late: AtomicBool,
     /// Called with the next question for a status.
     on_status: Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -178,7 +178,7 @@ fn a_new_file_is_created_in_mass_storage_unless_it_is_there() {
     client.open("/data/slash/", creating()).refusal();
     client.open("/nolock/new", creating()).file();
     assert_eq!(names.orders(), [""; 0]);
-    // What a first try has created in mass storage only does not keep the name from its client.
+    // A file that a first try has created in mass storage only does not keep the name from its client.
     client.open("/data/again", creating()).file();
     client.call(Operation::Remove(target("/data/again"))).done();
     names.files.lock().unwrap().insert(path("/data/again"), names.created.clone());

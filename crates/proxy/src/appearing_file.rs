@@ -13,7 +13,7 @@ pub(crate) enum AppearingFile {
     Web(HttpUpload),
 }
 
-/// What an unfinished file has at its origin.
+/// The data of an unfinished file at its origin.
 pub(crate) enum AppearingRest {
     /// Parts of an object.
     Parts(PartsId),

@@ -183,7 +183,7 @@ impl OpenFile for ProxiedFile {
 
     fn start(&self, operation: FileOperation, reply: &ReplyTo) -> Started {
         let file = self.file.clone();
-        // What is not closed does not appear, so nobody waits for what a client had begun.
+        // A file that is not closed does not appear, so nobody waits for a file of a client that has left.
         let ends = file.remote.is_upload();
         match operation {
             FileOperation::Read { buffer, pieces } => {

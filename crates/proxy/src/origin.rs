@@ -43,7 +43,7 @@ pub(crate) struct OriginServer {
     /// Slow requests about names.
     slow: RequestLane,
     slow_connections: Arc<NameConnections>,
-    /// The memory of what is written, if it is an object store.
+    /// The memory of files that are written, if it is an object store.
     uploads: Arc<UploadMemory>,
     removals: UploadRemovals,
     /// Permits of files that persist on close.
@@ -291,7 +291,7 @@ impl OriginServer {
         client
     }
 
-    /// Returns the memory of what is written to an object store.
+    /// Returns the memory of files that are written to an object store.
     pub(crate) fn upload_memory(&self) -> &Arc<UploadMemory> {
         &self.uploads
     }

@@ -25,7 +25,7 @@ pub(crate) const fn is_http(url: &Url) -> bool {
     matches!(url.scheme, Scheme::Http | Scheme::Https)
 }
 
-/// Returns the refusal of what an origin that speaks HTTP cannot do.
+/// Returns the refusal of an operation that HTTP origins do not support.
 pub(crate) fn unsupported(operation: &'static str, url: &Url, what: &str) -> Error {
     let text = format!("an object store or a web server cannot {what}");
     Error::new(operation, url, Cause::Unsupported(text))

@@ -22,7 +22,7 @@ pub(crate) struct RemoteFile {
     requester: Requester,
     /// The connection of a file that persists on close.
     own: Option<OwnConnection>,
-    /// What is written, if the origin speaks HTTP.
+    /// The upload, if the file is written and the origin speaks HTTP.
     upload: Option<FileUpload>,
     /// A change has failed, so that a file that persists on close does not persist.
     has_failed: AtomicBool,

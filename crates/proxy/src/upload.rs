@@ -2,8 +2,8 @@
 //!
 //! A write that fills a part sends it, and is answered when the store has it. So clients are slowed down to the speed
 //! of the origin, and learn of failures. The file appears when it is closed. One that is not closed, or of which a
-//! write has failed, leaves nothing: the parts at the store, or what the web server has under a temporary name, are
-//! removed. Parts of an object are sent in any order, and those of a web server in theirs.
+//! write has failed, leaves nothing: the parts at the store, or the temporary file at the web server, are
+//! removed. Parts of an object are sent in any order, and parts of a file at a web server in ascending order.
 
 use crate::appearing_file::{AppearingFile, AppearingRest};
 use crate::limits::Requester;
@@ -35,7 +35,7 @@ pub(crate) struct FileUpload {
     parts: Mutex<UploadParts>,
     /// Notifies of each change of `parts`.
     changed: Notify,
-    /// What is at the origin, from the first part on.
+    /// The data at the origin, from the first part on.
     unfinished: tokio::sync::Mutex<Option<AppearingRest>>,
     /// The request of a web server, from the first part on.
     stream: tokio::sync::Mutex<Option<UploadStream>>,
@@ -133,7 +133,7 @@ impl FileUpload {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the size of what was written.
+    /// Returns the number of bytes up to the last one that was written.
     pub(crate) fn size(&self) -> u64 {
         self.parts().end()
     }
@@ -277,7 +277,7 @@ impl FileUpload {
         Ok(begun)
     }
 
-    /// Sets the size: to 0, after which all is written anew, or to what it is.
+    /// Sets the size to 0, after which all bytes are written again. The present size changes nothing.
     pub(crate) async fn truncate(&self, size: u64) -> Result<(), RequestFailure> {
         if size != 0 && size == self.size() {
             return Ok(());
@@ -406,7 +406,7 @@ impl FileUpload {
         self.remove_unfinished().await;
     }
 
-    /// Begins to remove what is at the origin. No part is being sent.
+    /// Begins to remove the data at the origin. No part is being sent.
     async fn remove_unfinished(&self) {
         *self.stream.lock().await = None;
         if let Some(unfinished) = self.unfinished.lock().await.take() {

@@ -61,7 +61,7 @@ struct HostCount {
     units: HostUnits,
 }
 
-/// There is no memory.
+/// No memory is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MemoryShortage {
     /// Other files have all of it.

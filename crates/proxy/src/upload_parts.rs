@@ -1,7 +1,7 @@
 //! [`UploadParts`]: the bytes of a file that is written to an object store, as parts that are sent when they are full.
 //!
 //! Clients write several pieces at once, which arrive in any order. Within the parts that are in memory, any order
-//! is possible, also to write bytes again. What was sent cannot be changed.
+//! is possible, and bytes can be written again. Bytes that were sent cannot be changed.
 
 use crate::upload_memory::{PartMemory, UploadMemory};
 use base::ClientHost;
@@ -73,7 +73,7 @@ pub(crate) enum LastPart {
 /// A part that is not full.
 struct OpenPart {
     bytes: Vec<u8>,
-    /// What was written, in order and without adjacent pieces.
+    /// The ranges that were written, in order and without adjacent ones.
     pieces: Vec<(usize, usize)>,
     memory: PartMemory,
 }
@@ -154,7 +154,7 @@ impl UploadParts {
         (index as u64).saturating_mul(self.part_bytes as u64)
     }
 
-    /// Returns the end of what was written.
+    /// Returns the offset behind the last byte that was written.
     pub(crate) fn end(&self) -> u64 {
         let open = self.open.iter().map(|(index, part)| self.offset_of(*index) + part.bytes.len() as u64);
         let sent = self.sent.last_key_value().map(|(index, _)| self.offset_of(index + 1));

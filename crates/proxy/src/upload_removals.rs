@@ -33,7 +33,7 @@ impl UploadRemovals {
         Self { place, runtime, turns: limit(REMOVALS_AT_ONCE), waiting: limit(REMOVALS_MAX) }
     }
 
-    /// Begins to remove what a file has left.
+    /// Begins to remove the data of an unfinished file.
     pub(crate) fn begin(&self, file: AppearingFile, rest: AppearingRest) {
         let Ok(waits) = self.waiting.clone().try_acquire_owned() else {
             return report(&file, &"too many others wait for their removal");

@@ -42,14 +42,14 @@ pub struct StageAgentSettings {
     pub pause_max: Duration,
 }
 
-/// A program that reads requests, and what it does with them.
+/// A program that reads requests, and the requests that it has.
 pub struct StageAgent {
     pub(crate) shared: Arc<SharedAgent>,
     /// The programs that copy files out.
     outgoing: CopyPrograms,
 }
 
-/// What the threads of copies share with that of the program.
+/// The state that the threads of copies share with the thread of the program.
 pub(crate) struct SharedAgent {
     pub(crate) settings: StageAgentSettings,
     /// The begin of the words of this run of the server.
@@ -69,8 +69,7 @@ impl StageAgent {
         Ok(Self { shared: Arc::new(shared), outgoing })
     }
 
-    /// Waits for the end of a request. What comes although its copy was stopped is complete all the same, and somebody may
-    /// want it again.
+    /// Waits for the end of a request. A file that arrives after its copy was stopped is complete and kept.
     fn wait(&self, key: &[u8], end: &RequestEnd, stop: &StopSignal) -> CopyOutcome {
         let mut is_stopped = false;
         loop {
@@ -180,8 +179,7 @@ impl SharedAgent {
         None
     }
 
-    /// Removes what an earlier process has left at the place of a file: it is no beginning of it. A disk that hangs delays
-    /// this copy only. Blocks.
+    /// Removes a part of a file that an earlier process has left. A disk that hangs delays this copy only. Blocks.
     fn clean(&self, key: &[u8]) {
         let Some((destination, run)) = self.state().to_be_cleaned(key) else { return };
         match rustix::fs::unlink(&destination) {

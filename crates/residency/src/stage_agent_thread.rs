@@ -18,7 +18,7 @@ const LOGGED_CHARACTERS: usize = 500;
 pub(crate) struct AgentThread {
     shared: Arc<SharedAgent>,
     pause: Duration,
-    /// The last line of the present process that was no report.
+    /// The last line of the present process that was not a report.
     last: String,
     logged: (Instant, u32),
 }
@@ -59,7 +59,7 @@ impl AgentThread {
             }
             let name = self.shared.program_name();
             let why = end.err().map(|error| base::errno_text(&error)).unwrap_or_default();
-            // What it has written may be about any file, and is not for the clients of another one.
+            // Its output may be about any file, so clients do not get it.
             tracing::warn!(name, how, why, last = self.last, "the program of oss.stagecmd is started again");
             self.shared.state().take_back(&name, &how, self.shared.settings.time_limit);
             self.rest();
@@ -148,7 +148,7 @@ impl AgentThread {
         }
     }
 
-    /// Reads what the process has written.
+    /// Reads the output of the process.
     fn read(&mut self, process: &mut AgentProcess) {
         let mut lines = Vec::new();
         process.read(&mut lines);

@@ -240,7 +240,7 @@ fn a_file_at_which_the_program_ends_each_time_fails_with_the_reason() {
         Site::new("poison", "read rid name dst pipe; echo $name >> $0/notes; echo 'no library'; exit 3");
     let (reason, text) = site.begin("f").failure();
     assert_eq!(reason, FailureReason::Temporary);
-    // What it writes may be about files of others.
+    // Its output may be about files of others.
     assert!(text.contains("exit status: 3") && !text.contains("no library"), "{text}");
     assert_eq!(site.notes().len(), 3);
     site.end();

@@ -1,6 +1,6 @@
 //! HTTP on the port of the xroot protocol: its configuration, and the logins of its clients.
 //!
-//! A client of HTTP must satisfy what is asked of clients of the xroot protocol. It can send a token, by which it
+//! The requirements for clients of the xroot protocol hold for clients of HTTP. It can send a token, by which it
 //! logs in as by `ztn`, or show a certificate, by which it logs in as by `gsi`; where clients must authenticate
 //! otherwise, it is refused.
 

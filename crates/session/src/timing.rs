@@ -66,8 +66,8 @@ pub struct TimedRequests {
 }
 
 /// Measures the time of a request until it is dropped. It is one word, because each request moves it: the time of
-/// its begin, and behind it the kind of the request. 0 measures nothing. It stays on the loop of its request,
-/// because no other thread passes on what has ended.
+/// its begin and the kind of the request. 0 measures nothing. It stays on the loop of its request, because only loops
+/// pass times on.
 #[derive(PartialEq, Eq, Default, Debug)]
 pub struct RequestTimer(u64, PhantomData<*const ()>);
 
@@ -177,7 +177,7 @@ fn round_start() -> u64 {
     })
 }
 
-/// The time for which the server did not take what has arrived.
+/// The time for which the server did not take bytes that had arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct RefusedTime {
     /// Begin of the present refusal in nanoseconds; 0 if there is none.

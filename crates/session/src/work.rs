@@ -88,7 +88,7 @@ impl SessionWork {
         self.opening += usize::from(matches!(kind, CallKind::Open { .. }));
         let descriptor = Descriptor::NONE;
         let timer = match kind {
-            // It is no request, and can be the consequence of one.
+            // It is not a request, but can follow from one.
             CallKind::Release(_) => RequestTimer::default(),
             _ => timing::take_arriving(),
         };

@@ -22,7 +22,7 @@ impl HttpFiles {
     pub(super) async fn remove_object(&self, store: &ObjectStore, path: &str) -> Result<(), Error> {
         let (url, address) = self.at("rm", path)?;
         let exchange = HttpExchange::new(self.client(), &url, "rm");
-        // A store reports success for what it does not have.
+        // A store reports success for a key that it does not have.
         if stat_object(&exchange, store, &address).await?.is_dir() {
             return self.remove_marker(&exchange, store, path).await;
         }

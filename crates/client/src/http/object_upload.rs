@@ -157,7 +157,7 @@ impl ObjectUpload {
         let request = HttpRequest { body: data, ..self.conditional(HttpRequest::new(Method::PUT)) };
         let request = request.with("content-type", "application/octet-stream");
         let sent = match self.state.is_new {
-            // The reply to a repetition could be the refusal of what the first one has created.
+            // The reply to a repetition could be a refusal because of the object that the first one has created.
             true => exchange.send(&request, &self.state.address).await,
             false => send_again(&exchange, &request, &self.state.address).await.0,
         };

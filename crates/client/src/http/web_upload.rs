@@ -111,7 +111,7 @@ impl HttpUpload {
         move_entry(&exchange, &from, &to, !is_new).await
     }
 
-    /// Removes what was sent.
+    /// Removes the bytes that were sent.
     ///
     /// # Errors
     /// [`Error`].

@@ -372,7 +372,8 @@ pub(super) fn remove_leftovers(directory: &OwnedFd, spaces: Option<&Spaces>) -> 
     Ok(leftovers)
 }
 
-/// Removes what a program has created when the temporary file beside it was gone. With that, it shares its fate.
+/// Removes a file that a program has created after the removal of the temporary file beside it. While that exists,
+/// both stay or go together.
 fn remove_orphan(directory: &OwnedFd, name: &[u8], beside: &[u8]) -> io::Result<Leftover> {
     match rustix::fs::statat(directory, beside, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => {}
