@@ -55,7 +55,11 @@ impl RequestFailure {
             }
             Self::Shared(failure) => failure.to_error(verb, path),
             Self::Client(error) => match error.cause() {
-                Cause::Server { code, text } => Error::new(kind(*code), shortened(text.trim())),
+                Cause::Server { code, text } => {
+                    let text = shortened(text.trim());
+                    let text = if error.is_uncertain() { format!("{text}; {UNKNOWN_OUTCOME}") } else { text };
+                    Error::new(kind(*code), text)
+                }
                 cause if error.is_uncertain() => {
                     let found = error.failure().afterwards.as_deref();
                     let found = found.map(|found| format!(" ({found})")).unwrap_or_default();
@@ -223,6 +227,14 @@ mod tests {
             RequestFailure::NotAnswering("silent".into()).of_change(),
             RequestFailure::Client(
                 client::Error::new("rm", "root://o//a", Cause::Lost("closed".to_owned())).uncertain(true),
+            ),
+            RequestFailure::Client(
+                client::Error::new(
+                    "close",
+                    "s3://o/a",
+                    Cause::Server { code: ErrorCode::SERVER_ERROR, text: "500 ".repeat(2000) },
+                )
+                .uncertain(true),
             ),
         ] {
             let text = error(failure).text;
