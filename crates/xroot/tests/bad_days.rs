@@ -198,7 +198,9 @@ fn a_reader_that_pauses_receives_everything_later() {
                 let (all, lately) = (after.bytes_out - sent, after.bytes_out - before.bytes_out);
                 eprintln!("{kind}: {all} bytes out, {lately} of them during 50 pings");
             }
-            after.bytes_out > sent + 50 * 8 && after.bytes_out - before.bytes_out == 50 * 8
+            // A reply can be here before it is counted, at both ends. Frames of data are far longer.
+            let replies = 49 * 8..=51 * 8;
+            after.bytes_out > sent + 50 * 8 && replies.contains(&(after.bytes_out - before.bytes_out))
         };
         until("output has stopped", || settled() && settled());
         if kind == "small" {
