@@ -91,6 +91,10 @@ LEVELS = {
 }
 
 
+class NodeEnded(AssertionError):
+    """A program has ended by itself."""
+
+
 class Node:
     """One node: its role, maker, processes and files. `host` and `port` are those of its redirector
     or data server, like those of a `peers.Server`."""
@@ -216,7 +220,8 @@ class Node:
             found = condition()
             if found:
                 return found
-            assert self.alive(), f"{self.name} ({self.maker}) ended:\n{self.output()[-3000:]}"
+            if not self.alive():
+                raise NodeEnded(f"{self.name} ({self.maker}) ended:\n{self.output()[-3000:]}")
             assert not patience.over(), f"{self.name} ({self.maker}): no {what}:\n{self.output()[-3000:]}"
             time.sleep(0.02)
 
@@ -276,9 +281,16 @@ class Real(Node):
         return [self.cluster.work / f"{self.name}.cmsd.log", self.log]
 
     def start(self):
-        self.start_cmsd()
-        self.start_xrootd()
-        return self
+        """Starts both daemons; up to three times if one of them ends meanwhile, as a service manager does."""
+        for attempt in reversed(range(3)):
+            try:
+                self.start_cmsd()
+                self.start_xrootd()
+                return self
+            except NodeEnded:
+                self.kill()
+                if not attempt:
+                    raise
 
     def arguments(self):
         return ["-c", self.cluster.configuration, "-n", self.name]
