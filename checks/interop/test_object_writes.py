@@ -343,8 +343,10 @@ def test_a_thousand_small_files(faulty, faulty_proxy):
     for thread in threads:
         thread.join(300)
     assert failed == []
-    assert faulty.objects == {f"many/{number}": b"%08d" % number for number in range(1000)}
-    assert faulty.steps["put"] == 1000
+    # A request that another test has left at the store may still end.
+    many = {name: content for name, content in faulty.objects.items() if name.startswith("many/")}
+    assert many == {f"many/{number}": b"%08d" % number for number in range(1000)}
+    assert 1000 <= faulty.steps["put"] <= 1000 + len(faulty.objects) - len(many)
 
 
 def test_files_that_are_open_have_bounded_memory(faulty, faulty_proxy):
