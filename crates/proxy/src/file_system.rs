@@ -10,6 +10,7 @@ use crate::cache_orders::CacheOrders;
 use crate::cached_origin::{self, FileCache};
 use crate::changes::check_exists;
 use crate::connections::file_connection_user;
+use crate::late_answers::for_caller;
 use crate::limits::Requester;
 use crate::listing;
 use crate::open_file::{CacheUse, ProxiedFile};
@@ -29,18 +30,10 @@ use client::xroot::codes::QueryType;
 use client::{Client, SpaceInfo, Url};
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 use vfs::{
     Answer, Caller, FileSystem, LocateOptions, OpenRequest, Opened, Operation, PrepareRequest, ReplyTo,
     Started, Target, TargetList, Value,
 };
-
-/// Interval at which the caller of a request is checked.
-pub(crate) const CALLER_CHECK: Duration = Duration::from_secs(1);
-/// Time after which a client is told that its answer follows late.
-pub(crate) const NOTICE_AFTER: u32 = 10;
-/// Time within which a late answer follows, in seconds.
-pub(crate) const LATE_ANSWER: u32 = 1800;
 
 /// Maximum number of paths of one status request. They are queried one after the other.
 const STAT_PATHS_MAX: usize = 1024;
@@ -235,7 +228,7 @@ impl ProxyFiles {
         }
         let (later, caller, work) = (reply.defer(), caller.clone(), work(at));
         self.threads.handle().spawn(async move {
-            let result = for_caller(&caller, notices.as_ref(), work).await;
+            let result = for_caller(&caller, notices, work).await;
             later.send(result.map_err(to_error).into());
         });
         Started::Pending
@@ -485,79 +478,9 @@ fn text(text: String) -> Started {
     Started::Done(Answer::Value(Value::Text(text.into_bytes())))
 }
 
-/// Waits for a request until its client leaves. Notifies it through `notices` when the answer takes
-/// long.
-async fn for_caller(
-    caller: &Caller,
-    notices: Option<&ReplyTo>,
-    work: impl Future<Output = Result<Value, RequestFailure>>,
-) -> Result<Value, RequestFailure> {
-    tokio::pin!(work);
-    for round in 0_u32.. {
-        tokio::select! {
-            biased;
-            result = &mut work => return result,
-            () = tokio::time::sleep(CALLER_CHECK) => {}
-        }
-        if caller.is_disconnected() {
-            break;
-        }
-        if let Some(notices) = notices.filter(|_| round == NOTICE_AFTER && caller.accepts_deferred_reply) {
-            notices.notify_later(LATE_ANSWER);
-        }
-    }
-    Err(RequestFailure::Cancelled)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::{Identity, LoginNames};
-    use std::sync::Mutex;
-    use tokio::time::Instant;
-    use vfs::{Mailbox, ReplyToken};
-
-    /// Records notices.
-    #[derive(Default)]
-    struct Notices(Mutex<Vec<u32>>);
-
-    impl Mailbox for Notices {
-        fn deliver(&self, _: ReplyToken, _: Answer) {}
-
-        fn deliver_notice(&self, _: ReplyToken, seconds: u32) {
-            self.0.lock().unwrap().push(seconds);
-        }
-    }
-
-    fn caller(accepts_notices: bool) -> Caller {
-        let names = LoginNames { user: "u", host: "c.example.org", ..LoginNames::default() };
-        Caller::new(Identity::new(&names, 7, None, "host"), accepts_notices, false)
-    }
-
-    async fn slow() -> Result<Value, RequestFailure> {
-        tokio::time::sleep(Duration::from_secs(100)).await;
-        Ok(Value::Nothing)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_late_answer_is_announced_once_to_clients_that_accept_it() {
-        for (accepts, expected) in [(true, vec![LATE_ANSWER]), (false, vec![])] {
-            let notices = Arc::new(Notices::default());
-            let reply = ReplyTo::new(notices.clone(), ReplyToken { owner: 1, call: 2 });
-            for_caller(&caller(accepts), Some(&reply), slow()).await.unwrap();
-            assert_eq!(*notices.0.lock().unwrap(), expected);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_request_ends_when_its_client_has_disconnected() {
-        let (caller, begun) = (caller(true), Instant::now());
-        let reply = ReplyTo::new(Arc::new(Notices::default()), ReplyToken { owner: 1, call: 2 });
-        caller.disconnect();
-        let ended = for_caller(&caller, Some(&reply), slow()).await;
-        assert!(matches!(ended, Err(RequestFailure::Cancelled)));
-        assert!(begun.elapsed() <= CALLER_CHECK);
-    }
 
     #[test]
     fn an_open_with_a_key_of_a_copy_is_no_ordinary_open() {

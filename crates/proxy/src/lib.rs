@@ -15,6 +15,7 @@
 //! | `upload_stream` | the request by which a web server gets one |
 //! | `upload_parts` | its bytes, as parts that are sent when they are full |
 //! | `upload_memory` | the memory of such parts |
+//! | `upload_removals` | the removal of parts of files that do not appear |
 //! | `near_ranges` | ranges that are read with one request |
 //! | `cache_commands` | commands of clients about files in the disk cache |
 //! | `cache_orders` | [`CacheOrders`]: orders of administrators about the disk cache |
@@ -27,6 +28,7 @@
 //! | `personas` | requests with the identities of clients |
 //! | `place` | a server with its circuit breaker |
 //! | `connections` | the connections to one server |
+//! | `late_answers` | notices to clients whose answer takes long, and the end of work whose client has left |
 //! | `limits` | limits of one origin |
 //! | `listing` | listings of directories |
 //! | `log_limit` | the number of lines that clients can cause in the log |
@@ -46,6 +48,7 @@ mod changes;
 mod connections;
 mod failures;
 mod file_system;
+mod late_answers;
 mod limits;
 mod listing;
 mod log_limit;

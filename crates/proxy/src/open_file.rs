@@ -1,7 +1,7 @@
 //! [`ProxiedFile`]: an open file of a client, which is a file at an origin.
 
 use crate::cached_origin::{ProxyCacheChange, ProxyCacheReader};
-use crate::file_system::{CALLER_CHECK, LATE_ANSWER, NOTICE_AFTER};
+use crate::late_answers::with_notice;
 use crate::personas::Persona;
 use crate::place::RequestFailure;
 use crate::remote_file::RemoteFile;
@@ -244,49 +244,6 @@ impl OpenFile for ProxiedFile {
     }
 }
 
-/// Does work, and sends a notice when it takes long.
-async fn with_notice<T>(notices: Option<ReplyTo>, work: impl Future<Output = T>) -> T {
-    tokio::pin!(work);
-    if let Some(notices) = notices {
-        match tokio::time::timeout(CALLER_CHECK * NOTICE_AFTER, &mut work).await {
-            Ok(result) => return result,
-            Err(_) => notices.notify_later(LATE_ANSWER),
-        }
-    }
-    work.await
-}
-
 fn nothing((): ()) -> Value {
     Value::Nothing
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Mutex;
-    use std::time::Duration;
-    use vfs::{Mailbox, ReplyToken};
-
-    /// Records notices.
-    #[derive(Default)]
-    struct Notices(Mutex<Vec<u32>>);
-
-    impl Mailbox for Notices {
-        fn deliver(&self, _: ReplyToken, _: Answer) {}
-
-        fn deliver_notice(&self, _: ReplyToken, seconds: u32) {
-            self.0.lock().unwrap().push(seconds);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_late_answer_is_announced_once() {
-        for (seconds, expected) in [(9, vec![]), (100, vec![LATE_ANSWER])] {
-            let notices = Arc::new(Notices::default());
-            let reply = ReplyTo::new(notices.clone(), ReplyToken { owner: 1, call: 2 });
-            let work = tokio::time::sleep(Duration::from_secs(seconds));
-            with_notice(Some(reply), work).await;
-            assert_eq!(*notices.0.lock().unwrap(), expected);
-        }
-    }
 }
