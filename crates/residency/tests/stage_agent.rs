@@ -12,7 +12,7 @@ use std::io::Read as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -380,23 +380,11 @@ fn the_end_of_an_idle_program_is_reported_when_it_has_ended() {
     site.end();
 }
 
-/// It could still write files under names that the next process gets.
-#[test]
-fn a_process_of_an_earlier_run_is_ended_before_the_first_request() {
-    let site = Site::new(
-        "earlier",
-        "while read rid name dst pipe; do kill -0 $(cat $0/pid) 2> $0/error && touch $0/both; echo \"stage OK $rid\"; done",
-    );
-    let queue = site.directory.join("queue");
-    let (status, lock) =
-        (fs::metadata(&queue).unwrap(), File::create(queue.join("stage-agent.lock")).unwrap());
-    fs::set_permissions(queue.join("stage-agent.lock"), fs::Permissions::from_mode(0o600)).unwrap();
-    assert!(storage::lock_file(lock.as_fd()).unwrap());
-    let mut command = Command::new("sleep");
-    command.arg("600").env("SCALLA_STAGE", format!("{}:{}", status.dev(), status.ino()));
-    storage::inherit(&mut command, lock.into());
-    let mut earlier = command.spawn().unwrap();
-    drop(command);
+/// A program that notes in `both` that the process whose number is in `pid` still runs.
+const LOOKS_FOR_EARLIER: &str = "while read rid name dst pipe; do kill -0 $(cat $0/pid) 2> $0/error && touch $0/both; echo \"stage OK $rid\"; done";
+
+/// Stages a file by [`LOOKS_FOR_EARLIER`], and expects that the earlier process was ended before.
+fn ends_before_the_next(site: Site, mut earlier: Child) {
     fs::write(site.directory.join("pid"), earlier.id().to_string()).unwrap();
     let copy = site.begin("f");
     // Only its own parent can wait for it here.
@@ -406,24 +394,31 @@ fn a_process_of_an_earlier_run_is_ended_before_the_first_request() {
     site.end();
 }
 
+/// It could still write files under names that the next process gets.
+#[test]
+fn a_process_of_an_earlier_run_is_ended_before_the_first_request() {
+    let site = Site::new("earlier", LOOKS_FOR_EARLIER);
+    let queue = site.directory.join("queue");
+    let (status, lock) =
+        (fs::metadata(&queue).unwrap(), File::create(queue.join("stage-agent.lock")).unwrap());
+    fs::set_permissions(queue.join("stage-agent.lock"), fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(storage::lock_file(lock.as_fd()).unwrap());
+    let mut command = Command::new("sleep");
+    command.arg("600").env("SCALLA_STAGE", format!("{}:{}", status.dev(), status.ino()));
+    storage::inherit(&mut command, lock.into());
+    let earlier = command.spawn().unwrap();
+    drop(command);
+    ends_before_the_next(site, earlier);
+}
+
 /// Many ways to start a process close the lock, and give it a group of its own.
 #[test]
 fn a_process_without_the_lock_is_ended_before_the_next_one_starts() {
-    let site = Site::new(
-        "unlocked",
-        "while read rid name dst pipe; do kill -0 $(cat $0/pid) 2> $0/error && touch $0/both; echo \"stage OK $rid\"; done",
-    );
+    let site = Site::new("unlocked", LOOKS_FOR_EARLIER);
     let status = fs::metadata(site.directory.join("queue")).unwrap();
     let mut command = Command::new("setsid");
     command.args(["sleep", "600"]).env("SCALLA_STAGE", format!("{}:{}", status.dev(), status.ino()));
-    let mut earlier = command.spawn().unwrap();
-    fs::write(site.directory.join("pid"), earlier.id().to_string()).unwrap();
-    let copy = site.begin("f");
-    // Whichever process it is by now, its parent has to wait for its number.
-    assert!(!earlier.wait().unwrap().success());
-    assert_eq!(copy.outcome(), CopyOutcome::Done);
-    assert!(!site.has("both"));
-    site.end();
+    ends_before_the_next(site, command.spawn().unwrap());
 }
 
 #[test]
