@@ -167,7 +167,7 @@ fn a_new_file_is_created_in_mass_storage_unless_it_is_there() {
     client.open("/data/new", creating()).file();
     client.open("/data/new2", replacing()).file();
     assert_eq!(names.orders(), ["create /data/new 644", "create /data/new2 644"]);
-    // Such an order could empty what is there. Nor does mass storage get what disk cannot have.
+    // Such an order could empty an existing file. A name that cannot be on disk is not created in mass storage.
     client.open("/data/on-tape", creating()).file();
     client.open("/data/replaced", replacing()).file();
     client.open("/data/here", replacing()).file();

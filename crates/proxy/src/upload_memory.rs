@@ -1,8 +1,8 @@
 //! [`UploadMemory`]: the memory of parts on their way to an object store, for all files together.
 //!
 //! Each file that is written has memory for one part, or for all of it if it is small, until it is closed. So it
-//! always gets on. More parts at once take what is free, and leave half to files that are opened later. All that a
-//! file has counts for the host of its client.
+//! always gets on. Further parts take free memory, of which half is left to files that are opened later. All memory of
+//! a file counts for the host of its client.
 
 use base::ClientHost;
 use std::collections::HashMap;

@@ -1,8 +1,8 @@
 //! One process of the program of a [`crate::StageAgent`].
 //!
 //! All processes of the program inherit a lock and a variable. The next one starts only when the lock is free and no process
-//! has the variable, because an earlier one could still write a file. Those that are left are ended. Both are needed: many
-//! ways to start a process close what it would inherit, and a program may remove its variables.
+//! has the variable, because an earlier one could still write a file. Processes that are left are ended. Both are needed:
+//! many ways to start a process close its lock, and a program may remove its variables.
 
 use crate::stage_agent::StageAgentSettings;
 use crate::stage_agent_thread::timespec;

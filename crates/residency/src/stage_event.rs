@@ -13,7 +13,7 @@ pub(crate) const EVENT_BYTES_MAX: usize = 8192;
 /// Maximum length of the text of a failure in bytes, as of copy programs.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// Returns the word of a line and what it reports; `None` if it is no event with a word for which `is_asked` is true.
+/// Returns the word of a line and the outcome that it reports; `None` for other lines, and for words that `is_asked` rejects.
 pub(crate) fn parse(line: &[u8], is_asked: impl Fn(&[u8]) -> bool) -> Option<(&[u8], CopyOutcome)> {
     let (event, rest) = split(split(line.trim_ascii()).filter(|(verb, _)| *verb == b"stage")?.1)?;
     let (word, text) = split(rest).unwrap_or((rest, b""));

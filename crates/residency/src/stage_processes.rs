@@ -21,7 +21,7 @@ const ENVIRONMENT_BYTES_MAX: u64 = 1 << 20;
 /// The interval between two looks at the processes.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 
-/// The time after which the log says that a process does not end.
+/// Time after which a process that does not end is logged.
 const WARNING: Duration = Duration::from_secs(2);
 
 /// Returns the value of the variable for the queue in a directory.

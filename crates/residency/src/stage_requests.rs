@@ -2,7 +2,7 @@
 //!
 //! A process that ends has several files, and nothing shows at which of them it has ended. All of them are suspects then. The
 //! next process gets half as many at once, and so on, until it has one alone; only that one is charged. Files that came later
-//! wait until there are no suspects any more.
+//! wait until no suspect is left.
 
 use crate::entry::{CopyFailure, FailureReason};
 use crate::queue::CopyOutcome;
@@ -151,7 +151,7 @@ impl AgentState {
         self.reported = None;
     }
 
-    /// A process runs. Each copy has to look for what an earlier one has left.
+    /// Notes that a process runs. Each copy has to remove the part that an earlier process may have left.
     pub(crate) fn begin_process(&mut self) {
         self.runs += 1;
         self.run = Some(self.runs);

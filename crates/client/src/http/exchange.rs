@@ -42,8 +42,8 @@ pub(super) struct HttpRequest {
     pub(super) method: Method,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
-    /// It is made again only if the server says that it has not begun with it: not on another connection, and not after
-    /// an internal error.
+    /// It is repeated only if the server says that it has not begun, and neither on another connection nor after an
+    /// internal error.
     pub(super) is_once: bool,
 }
 
@@ -218,8 +218,8 @@ impl<'a> HttpExchange<'a> {
         Error::new(self.operation, self.url, cause)
     }
 
-    /// Makes a request at an address, and follows redirects. The error of a change at a store tells whether it may have
-    /// been made: the reply is lost, or an attempt has ended with an error inside of the store.
+    /// Makes a request at an address, and follows redirects. The error of a change at a store is uncertain if the
+    /// reply is lost, or an attempt has ended with an internal error of the store.
     pub(super) async fn send(&self, request: &HttpRequest, from: &HttpAddress) -> Result<HttpReply, Error> {
         let (mut address, mut hops, mut pauses) = (from.clone(), Vec::new(), 0);
         let mut visited = vec![from.clone()];

@@ -177,7 +177,7 @@ impl ObjectUpload {
         }
     }
 
-    /// Returns the error of a reply. What a repetition finds may be what the first attempt has made.
+    /// Returns the error of a reply. An object that a repetition finds may be that of the first attempt.
     async fn refused(&self, exchange: &HttpExchange<'_>, reply: HttpReply) -> Error {
         let HttpReply { address, is_repeated, status, body, .. } = reply;
         let exists = matches!(status, StatusCode::PRECONDITION_FAILED | StatusCode::CONFLICT);
