@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import clusters
+import grid
 import peers
 import tools
 
@@ -278,3 +279,17 @@ def mapped(request):
             peers.place(node.tree / "all", b"all")
         peers.place(cluster.s1.tree / "deep", b"deep")
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def site():
+    """Certificates of an authority, a host and users."""
+    with grid.new_site() as site:
+        yield site
+
+
+@pytest.fixture
+def own_site():
+    """A site that a test may change."""
+    with grid.new_site() as site:
+        yield site

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 import clusters
-import grid
 import peers
 import tools
 from codes import Exit
@@ -24,12 +23,6 @@ WEAK = {"SCALLA_GSI_WEAK_DH": "1"}
 PROGRAM = f" pgm {peers.real('xrdcp')} --server"
 KINDS = {"ours": peers.Ours, "theirs": peers.Theirs}
 PAIRS = list(itertools.product(KINDS, repeat=2))
-
-
-@pytest.fixture(scope="module")
-def site():
-    with grid.new_site() as site:
-        yield site
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ import ssl
 
 import pytest
 
-import grid
 import keytabs
 import peers
 import raw
@@ -33,12 +32,6 @@ def authority():
 def other_authority():
     with new_authority() as authority:
         yield authority
-
-
-@pytest.fixture(scope="module")
-def site():
-    with grid.new_site() as site:
-        yield site
 
 
 @pytest.fixture(scope="module")

@@ -57,12 +57,6 @@ class Shell:
         return self.text[before:]
 
 
-@pytest.fixture
-def own_site():
-    with grid.new_site() as site:
-        yield site
-
-
 def in_time(make, before, after):
     """Makes a credential that expires in some seconds, and runs `before` while it is valid and `after` when it
     has expired. `make` receives the time of the expiry."""

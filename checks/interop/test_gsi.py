@@ -17,19 +17,6 @@ CONTENT = pattern(300_000)
 
 
 @pytest.fixture(scope="module")
-def site():
-    with grid.new_site() as site:
-        yield site
-
-
-@pytest.fixture
-def own_site():
-    """A site that a test may change."""
-    with grid.new_site() as site:
-        yield site
-
-
-@pytest.fixture(scope="module")
 def proxy(site):
     return site.proxy("plain")
 

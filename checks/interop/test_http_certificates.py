@@ -18,19 +18,6 @@ CONTENT = b"for alice\n"
 RULES = "u alice /alice a\nu * /public rl\n"
 
 
-@pytest.fixture(scope="module")
-def site():
-    with grid.new_site() as site:
-        yield site
-
-
-@pytest.fixture
-def own_site():
-    """A site that a test may change."""
-    with grid.new_site() as site:
-        yield site
-
-
 def tls(site, options=""):
     return f"{HTTP}xrd.tls {site.host.certificate} {site.host.key}\nxrd.tlsca certdir {site.certificates} {options}\n"
 

@@ -22,12 +22,6 @@ LOCAL = "scalla.tpcsource allow loopback\nofs.tpc ttl 60 60\n"
 
 
 @pytest.fixture(scope="module")
-def site():
-    with grid.new_site() as site:
-        yield site
-
-
-@pytest.fixture(scope="module")
 def proxy(site):
     return site.proxy("newest")
 

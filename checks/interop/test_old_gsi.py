@@ -5,7 +5,6 @@ import struct
 
 import pytest
 
-import grid
 import peers
 from tampering import Tampering
 from tools import XRDFS, run, scalla, wait_until
@@ -15,12 +14,6 @@ NEW, OLD = 10600, 10300
 CONTENT = b"content"
 
 pytestmark = pytest.mark.skipif(peers.real_release() >= 6, reason="XRootD 6 does not have this exchange any longer")
-
-
-@pytest.fixture(scope="module")
-def site():
-    with grid.new_site() as site:
-        yield site
 
 
 @pytest.fixture(scope="module")

@@ -28,12 +28,6 @@ SIZE = 2_500_000
 
 
 @pytest.fixture(scope="module")
-def site():
-    with grid.new_site() as site:
-        yield site
-
-
-@pytest.fixture(scope="module")
 def user(site):
     return site.proxy("user")
 

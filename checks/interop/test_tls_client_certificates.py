@@ -22,12 +22,6 @@ GREETING = 0x80000000 | 0x40000000 | 0x04000000 | 1
 ABLE_AND_WANT_TLS = 0x02 | 0x04
 
 
-@pytest.fixture(scope="module")
-def site():
-    with grid.new_site() as site:
-        yield site
-
-
 def of_user(site, name, *parts):
     """Writes the file of a user, which nobody else can read."""
     path = site.directory / name
