@@ -76,7 +76,7 @@ pub use host::{is_private, meant_ip, written_ip};
 pub use id_map::{IdHasher, IdMap};
 pub use identity::{Identity, LoginNames, NAME_BYTES_MAX};
 pub use latency::{LATENCY_BOUNDS_MICROS, Latencies, LatencyCounters};
-pub use line_limit::LineLimit;
+pub use line_limit::{LeftOutLines, LineLimit};
 pub use nearest::nearest;
 pub use now::Now;
 pub use owner::Owner;

@@ -1,5 +1,6 @@
 //! [`LineLimit`]: the number of lines that clients can cause in the log.
 
+use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,10 +20,24 @@ struct LimitedLines {
     left_out: u64,
 }
 
+/// The number of lines that were left out since the last one that was written. It is shown as the end of the next
+/// one, and as nothing if it is 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeftOutLines(u64);
+
+impl fmt::Display for LeftOutLines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 > 0 { write!(f, "; {} others are not shown", self.0) } else { Ok(()) }
+    }
+}
+
 impl LineLimit {
-    /// Reports whether another line may be written: the number of lines that were left out since the last one, or
-    /// `None` if this one is left out.
-    pub fn admit(&self, now: Instant) -> Option<u64> {
+    /// Reports whether another line may be written now. `None` if it is left out.
+    pub fn admit(&self) -> Option<LeftOutLines> {
+        self.admit_at(Instant::now())
+    }
+
+    fn admit_at(&self, now: Instant) -> Option<LeftOutLines> {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.since.is_none_or(|since| now.saturating_duration_since(since) >= PERIOD) {
             (lines.since, lines.written) = (Some(now), 0);
@@ -32,7 +47,7 @@ impl LineLimit {
             return None;
         }
         lines.written += 1;
-        Some(std::mem::take(&mut lines.left_out))
+        Some(LeftOutLines(std::mem::take(&mut lines.left_out)))
     }
 }
 
@@ -43,10 +58,13 @@ mod tests {
     #[test]
     fn a_limited_number_of_lines_is_written_in_each_period() {
         let (limit, begin) = (LineLimit::default(), Instant::now());
-        let admitted = |now| (0..100).filter_map(|_| limit.admit(now)).collect::<Vec<_>>();
+        let admitted =
+            |now| (0..100).filter_map(|_| limit.admit_at(now)).map(|left_out| left_out.0).collect::<Vec<_>>();
         assert_eq!(admitted(begin), [0; 20]);
         assert_eq!(admitted(begin + PERIOD / 2), []);
         let next = admitted(begin + PERIOD);
         assert_eq!((next.len(), next[0], &next[1..]), (20, 180, &[0; 19][..]));
+        let shown = [0, 3].map(|count| LeftOutLines(count).to_string());
+        assert_eq!(shown, ["", "; 3 others are not shown"]);
     }
 }

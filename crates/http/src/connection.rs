@@ -95,10 +95,8 @@ fn note_failure(shared: &HttpFrontEnd, peer: SocketAddr, error: &io::Error) {
         Some(rustls::Error::InvalidCertificate(reason)) => {
             // The handshake has failed on this thread just now.
             let reason = auth::tls::take_refused_chain().unwrap_or_else(|| reason_of(reason));
-            let Some(left_out) = shared.refused_certificates.admit(Instant::now()) else { return };
+            let Some(others) = shared.refused_certificates.admit() else { return };
             let reason = reason.get(..reason.floor_char_boundary(REASON_BYTES_MAX)).unwrap_or_default();
-            let others =
-                if left_out == 0 { String::new() } else { format!("; {left_out} others are not shown") };
             tracing::info!(
                 "https: {peer}: the certificate of the client is refused: {}{others}",
                 base::shown(reason)

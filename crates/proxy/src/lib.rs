@@ -31,7 +31,6 @@
 //! | `late_answers` | notices to clients whose answer takes long, and the end of work whose client has left |
 //! | `limits` | limits of one origin |
 //! | `listing` | listings of directories |
-//! | `log_limit` | the number of lines that clients can cause in the log |
 //! | `names` | the addresses of the servers of one origin |
 //! | `status` | the status of files of an origin |
 //! | `failures` | failures of requests, as errors for clients |
@@ -51,7 +50,6 @@ mod file_system;
 mod late_answers;
 mod limits;
 mod listing;
-mod log_limit;
 mod names;
 mod near_ranges;
 mod open_file;

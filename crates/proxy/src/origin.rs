@@ -5,7 +5,6 @@ use crate::limits::{
     HTTP_QUICK_REQUESTS_MAX, HTTP_REQUESTS_MAX, HTTP_SLOW_REQUESTS_MAX, PERSISTING_MAX, PLACES_MAX,
     QUEUE_MAX, REQUESTS_MAX, RequestLane, Requester, SLOW_REQUESTS_MAX,
 };
-use crate::log_limit::LogLimit;
 use crate::names::{FORWARDED_LOOK_UPS_MAX, HOST_LOOK_UPS_MAX, OriginNames};
 use crate::origin_file::is_http;
 use crate::origin_hosts::OriginHosts;
@@ -13,6 +12,7 @@ use crate::place::{OriginPlace, PlaceHooks, ProbeFailure, RequestFailure};
 use crate::settings::ProxyConfig;
 use crate::upload_memory::UploadMemory;
 use crate::upload_removals::UploadRemovals;
+use base::LineLimit;
 use client::http::ObjectStore;
 use client::{AddressFilter, Cause, Client, ConnectionLimits, Credentials, ListingMemory, Url};
 use std::collections::HashMap;
@@ -96,7 +96,7 @@ pub(crate) struct ForwardedLimits {
     connections: ConnectionLimits,
     connections_max: usize,
     listings: ListingMemory,
-    log: Arc<LogLimit>,
+    log: Arc<LineLimit>,
 }
 
 /// The part of the limits for the origins that the clients of one host have named.
@@ -142,7 +142,7 @@ pub(crate) struct OriginDialer {
     /// The memory of all listings of the proxy.
     listings: ListingMemory,
     /// Limits the lines of the log about origins that clients have named.
-    log: Option<Arc<LogLimit>>,
+    log: Option<Arc<LineLimit>>,
     /// The client that requests use now.
     current: Arc<Mutex<CurrentClient>>,
 }

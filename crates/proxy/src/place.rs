@@ -9,7 +9,7 @@
 mod follow;
 
 use crate::limits::RequestLane;
-use crate::log_limit::LogLimit;
+use base::LineLimit;
 use client::xroot::ErrorCode;
 use client::{Cause, Error};
 use std::future::Future;
@@ -134,7 +134,7 @@ pub(crate) struct OriginPlace {
     hooks: PlaceHooks,
     runtime: Handle,
     /// Limits lines of the log; `None` if the operator has named the server.
-    log: Option<Arc<LogLimit>>,
+    log: Option<Arc<LineLimit>>,
     /// The reason why the breaker is open; `None` while it is closed.
     failed: watch::Sender<Option<Arc<str>>>,
     activity: Mutex<RequestActivity>,
@@ -174,7 +174,7 @@ impl OriginPlace {
         authority: String,
         runtime: Handle,
         hooks: PlaceHooks,
-        (data, log): (RequestLane, Option<Arc<LogLimit>>),
+        (data, log): (RequestLane, Option<Arc<LineLimit>>),
     ) -> Arc<Self> {
         let activity = RequestActivity {
             waiting: 0,
@@ -325,13 +325,13 @@ impl OriginPlace {
         let (origin, text) = (&self.authority, "the origin does not answer");
         match &self.log {
             None => tracing::warn!(origin, reason, "{text}"),
-            Some(log) if log.admits() => tracing::info!(origin, reason, "{text}"),
+            Some(log) if log.admit().is_some() => tracing::info!(origin, reason, "{text}"),
             Some(_) => {}
         }
     }
 
     fn log_return(&self) {
-        if self.log.as_ref().is_none_or(|log| log.admits()) {
+        if self.log.as_ref().is_none_or(|log| log.admit().is_some()) {
             tracing::info!(origin = self.authority, "the origin answers again");
         }
     }

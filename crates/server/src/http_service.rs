@@ -24,7 +24,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 use tokio::sync::oneshot;
 use vfs::FileSystem;
 use xroot::{LoginPool, PeerNames, XrootDoor};
@@ -355,10 +355,8 @@ impl HttpLoginRules {
         let login = login.ok_or_else(|| forbidden("Certificates do not count at this server.".to_owned()))?;
         self.exchange(login, peer, Secret::from(&[][..])).await?.map_err(|refused| {
             let address = peer.address.ip().to_canonical();
-            if let Some(left_out) = self.refused_certificates.admit(Instant::now()) {
+            if let Some(others) = self.refused_certificates.admit() {
                 let reason = base::shown(refused.reason().as_bytes());
-                let others =
-                    if left_out == 0 { String::new() } else { format!("; {left_out} others are not shown") };
                 tracing::info!(
                     "{}: {address}: the certificate of the client is refused: {reason}{others}",
                     protocol.id()
