@@ -39,10 +39,10 @@ class ObjectStore:
         self.output = self.work / "output"
 
     def __enter__(self):
-        # A session of its own, so that no process outlives the test.
+        # No process outlives the test, also if that is killed.
         with self.output.open("wb") as output:
             self.process = subprocess.Popen([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)],
-                                            stdout=output, stderr=output, start_new_session=True)
+                                            stdout=output, stderr=output, start_new_session=True, preexec_fn=peers._die_with_parent)
         try:
             wait_until(self._answers)
             self._prepare()
