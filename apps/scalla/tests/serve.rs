@@ -63,7 +63,9 @@ fn the_log_and_the_parent_say_what_was_started() {
     // An error found during a reload is logged too.
     scratch.write(
         "x.cfg",
-        format!("oss.localroot {data}\nall.export /set r/o\nall.sitename a\nxrootd.mongstream all use\n"),
+        format!(
+            "oss.localroot {data}\nall.export /set r/o\nall.sitename a\nxrootd.mongstream oss use flush 1s\n"
+        ),
     );
     run("scalla", &scratch, &["admin", "reload", "--admin-path", &admin]);
     server.signal(Signal::TERM);

@@ -4,8 +4,9 @@
 
 use wire::monitoring::packet::PACKET_BYTES_MAX;
 use wire::monitoring::{
-    FileOperations, FileRecord, FileRecords, FileSquares, FileTotals, MapPacket, MonitorPacketHeader, Packet,
-    PacketCode, RedirectOperation, RedirectRecord, RedirectRecords, TraceRecord, TraceRecords,
+    FileOperations, FileRecord, FileRecords, FileSquares, FileTotals, GStreamRecords, MapPacket,
+    MonitorPacketHeader, Packet, PacketCode, RedirectOperation, RedirectRecord, RedirectRecords, TraceRecord,
+    TraceRecords,
 };
 use wire::{Decode, Encode};
 
@@ -65,7 +66,11 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         Packet::Trace(header(PacketCode::TRACE), TraceRecords(traces.to_vec())),
         Packet::Files(header(PacketCode::FILE), FileRecords(files)),
         Packet::Redirects(header(PacketCode::REDIRECT), RedirectRecords { server: 4, records: redirects }),
-        Packet::Other(header(PacketCode(b'g')), b"{}\0"),
+        Packet::Records(
+            header(PacketCode::GSTREAM),
+            GStreamRecords { begin: 1, end: 2, letter: b'P', server: 4, records: b"{\"TPC\":\"xroot\"}" },
+        ),
+        Packet::Other(header(PacketCode(b'z')), b"{}\0"),
     ];
     packets.iter().map(Encode::encoded).collect()
 }

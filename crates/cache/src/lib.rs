@@ -26,9 +26,10 @@ pub use block_map::BlockMap;
 pub use cache_tree::{CacheTree, CacheTreeLock, FileVerification, VerifiedBlocks};
 pub use cinfo::{CINFO_BYTES_MAX, CacheAccess, CacheChecks, Cinfo, CinfoError, CinfoVersion};
 pub use disk_cache::{
-    CacheChange, CacheClock, CacheEviction, CacheLimits, CacheOrigin, CachePinFailure, CachePinStatus,
-    CacheRead, CacheReadError, CacheReader, CacheStartError, ColdFiles, DirectoryQuota, DiskCache,
-    DiskCacheSettings, DiskCacheStatus, DiskShare, FileEviction, FileShares, OpenTicket,
+    CacheChange, CacheClock, CacheEviction, CacheLimits, CacheObserver, CacheOrigin, CachePinFailure,
+    CachePinStatus, CacheRead, CacheReadError, CacheReader, CacheStartError, ClosedCacheFile, ColdFiles,
+    DirectoryQuota, DiskCache, DiskCacheSettings, DiskCacheStatus, DiskShare, FileEviction, FileShares,
+    OpenTicket,
 };
 pub use eviction::{EvictionPolicy, LruPolicy, S3FifoPolicy};
 pub use fill::{FetchId, FileFill, FillAction, ReadId, ReadPattern, ReaderId};

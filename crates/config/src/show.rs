@@ -6,6 +6,7 @@ mod authorization;
 mod cluster;
 mod detailed_monitoring;
 mod grid;
+mod gstreams;
 mod http;
 mod lines;
 mod monitoring;

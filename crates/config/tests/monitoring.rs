@@ -184,13 +184,74 @@ fn wrong_values_of_detailed_monitoring_stop_the_start() {
 }
 
 #[test]
-fn streams_of_plug_ins_are_not_in_force() {
-    let loaded = read("xrootd.monitor dest pfc user h:1");
-    let report = loaded.report.to_string();
-    assert!(
-        report.contains("monitor dest pfc") && report.contains("no records of plug-ins are sent"),
-        "{report}"
+fn streams_of_missing_parts_are_not_in_force() {
+    for (text, name) in [
+        ("xrootd.monitor dest throttle user h:1", "monitor dest throttle"),
+        ("xrootd.mongstream throttle use flush 1s", "mongstream throttle"),
+        ("xrootd.mongstream oss use flush 1s", "mongstream oss"),
+    ] {
+        let report = read(text).report.to_string();
+        assert!(report.contains(name) && report.contains("it sends no records about it"), "{report}");
+    }
+    let found = read("xrootd.monitor dest throttle user h:1").effective.monitoring.detailed.value;
+    assert_eq!(found.expect("detailed monitoring").destinations[0].events, events("throttle user"));
+    let quiet = read("xrootd.monitor dest http pfc tpc h:1\nxrootd.mongstream all use flush 1s");
+    assert_eq!(quiet.report.to_string(), "");
+}
+
+fn streams(text: &str) -> GStreamTable {
+    let loaded = read(text);
+    assert_eq!(loaded.report.to_string(), "", "{text}");
+    loaded.effective.monitoring.gstreams.value
+}
+
+#[test]
+fn a_stream_has_the_settings_of_its_last_line() {
+    let table = streams(
+        "xrootd.mongstream all use flush 5s maxlen 2k send json sitehdr noident h:1\n\
+         xrootd.mongstream TPC pfc use send cgi h:2\n\
+         xrootd.mongstream http use maxlen 1k send nohdr [::1]:3",
     );
-    let found = loaded.effective.monitoring.detailed.value.expect("detailed monitoring");
-    assert_eq!(found.destinations[0].events, events("pfc user"));
+    let all = table.get(GStream::Connections).expect("of all");
+    assert_eq!((all.flush, all.packet_bytes_max), (Some(Duration::from_secs(5)), Some(2048)));
+    let shown = |stream| table.get(stream).and_then(|one| one.destination.as_ref()).map(ToString::to_string);
+    assert_eq!(shown(GStream::CacheContext).as_deref(), Some("json sitehdr noident h:1"));
+    for stream in [GStream::ThirdPartyCopies, GStream::FileCache] {
+        assert_eq!(shown(stream).as_deref(), Some("cgi dflthdr h:2"));
+        assert_eq!(table.get(stream).and_then(|one| one.flush), None, "a later line replaces");
+    }
+    assert_eq!(shown(GStream::Http).as_deref(), Some("nohdr [::1]:3"));
+    assert!(table.get(GStream::Storage).is_none(), "not in all");
+    let effective =
+        read("xrootd.mongstream pfc use flush 2s\nxrootd.mongstream http tpc use send json fullhdr h:1")
+            .effective;
+    let lines: String = show(&effective)
+        .iter()
+        .filter(|line| line.directive == "xrootd.mongstream")
+        .map(|line| format!("xrootd.mongstream {}\n", line.value.as_deref().expect("a value")))
+        .collect();
+    assert_eq!(streams(&lines), effective.monitoring.gstreams.value, "{lines}");
+}
+
+#[test]
+fn wrong_values_of_streams_stop_the_start() {
+    for (text, expected) in [
+        ("", "mongstream 'use' not specified"),
+        ("tpc", "mongstream 'use' not specified"),
+        ("use flush 1s", "invalid mongstream stream 'use'"),
+        ("tpc use", "mongstream option not specified"),
+        ("disk use flush 1s", "invalid mongstream stream 'disk'"),
+        ("tpc use flush 0", "mongstream flush"),
+        ("tpc use maxlen 1023", "mongstream maxlen"),
+        ("tpc use maxlen 64k", "mongstream maxlen"),
+        ("tpc use sometimes", "invalid mongstream option 'sometimes'"),
+        ("tpc use send", "mongstream send format not specified"),
+        ("tpc use send xml h:1", "invalid mongstream send format 'xml'"),
+        ("tpc use send json", "mongstream send endpoint not specified"),
+        ("tpc use send json /run/x", "invalid mongstream send endpoint"),
+        ("tpc use send nohdr noident h:1", "invalid mongstream send endpoint 'noident'"),
+    ] {
+        let report = read(&format!("xrootd.mongstream {text}")).report.to_string();
+        assert!(report.contains(expected) && report.contains("error"), "{text}: {report}");
+    }
 }

@@ -1,6 +1,7 @@
 //! The configuration of the front end, and the traits that the server implements for it.
 
 use crate::copy::Copies;
+use crate::status_counters::StatusCounters;
 use crate::tape::TapeRest;
 use auth::{Entity, Secret};
 use base::DescriptorBudget;
@@ -150,6 +151,8 @@ pub struct Config {
     pub accepts_uploads: bool,
     /// Third-party copies; `None` if they are not allowed.
     pub copies: Option<Copies>,
+    /// Counters of each status, if a collector gets them.
+    pub statuses: Option<Arc<StatusCounters>>,
     /// The issue of macaroons; `None` if POST is not supported.
     pub macaroons: Option<MacaroonEndpoints>,
     /// The types of checksums that the server computes, the default first.

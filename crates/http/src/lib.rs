@@ -17,6 +17,7 @@
 //! | file | content |
 //! |---|---|
 //! | `door` | [`HttpDoor`]: detection, the runtime, drain |
+//! | `status_counters` | [`StatusCounters`]: requests by method and exact status |
 //! | `counters` | [`HttpCounters`]: requests by method and status, connections, bytes |
 //! | `config` | [`Config`], and the traits that the server implements |
 //! | `connection` | one connection: TLS, limits of time, hyper |
@@ -73,6 +74,7 @@ mod redirect;
 mod reply;
 mod service;
 mod status;
+mod status_counters;
 mod stream;
 mod tape;
 mod target;
@@ -85,14 +87,15 @@ pub use config::{
     MacaroonEndpoints, MadeMetrics, MetricsPage, StaticHeader, StatusPages,
 };
 pub use copy::{
-    Copies, RemoteDownload, RemoteFailure, RemoteFuture, RemoteParts, RemotePeer, RemoteRequest,
-    RemoteServers, UploadSource,
+    Copies, EndedHttpCopy, HttpCopyObserver, RemoteDownload, RemoteFailure, RemoteFuture, RemoteParts,
+    RemotePeer, RemoteRequest, RemoteServers, UploadSource,
 };
 pub use counters::{
     COUNTED_CLASSES, COUNTED_METHODS, HttpCounters, HttpFigures, HttpRequestCounts, TIMED_KINDS,
 };
 pub use door::HttpDoor;
 pub use limits::*;
+pub use status_counters::StatusCounters;
 pub use tape::TapeRest;
 
 /// Parsers of what clients send, for the fuzzer.

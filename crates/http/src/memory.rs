@@ -12,8 +12,8 @@ use crate::{
 };
 use base::{ClientHost, MemoryBudget, MemoryPurpose, SharedCharge};
 use bytes::Bytes;
-use hyper::Method;
 use hyper::body::{Body, Frame, SizeHint};
+use hyper::{Method, StatusCode};
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
@@ -143,17 +143,32 @@ impl ConnectionMemory {
 pub(crate) struct ChargedBody {
     body: ReplyBody,
     connection: Arc<ServedConnection>,
+    /// The method and the status, until the end of the body, if they are counted.
+    unfinished: Option<(Method, StatusCode)>,
 }
 
 impl ChargedBody {
-    pub(crate) fn new(body: ReplyBody, connection: Arc<ServedConnection>) -> Self {
-        Self { body, connection }
+    pub(crate) fn new(
+        body: ReplyBody,
+        connection: Arc<ServedConnection>,
+        (method, status): (Method, StatusCode),
+    ) -> Self {
+        // The replies to HEAD have no body on the network.
+        let is_counted = connection.shared().config.statuses.is_some() && method != Method::HEAD;
+        let unfinished = (is_counted && !body.is_end_stream()).then_some((method, status));
+        Self { body, connection, unfinished }
     }
 }
 
 impl Drop for ChargedBody {
     fn drop(&mut self) {
         self.connection.memory.settle();
+        if let (Some((method, status)), Some(counters)) =
+            (&self.unfinished, &self.connection.shared().config.statuses)
+            && !self.body.is_end_stream()
+        {
+            counters.cut(method, *status);
+        }
     }
 }
 
@@ -165,7 +180,11 @@ impl Body for ChargedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(frame, Poll::Ready(None)) {
+            self.unfinished = None;
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

@@ -268,12 +268,14 @@ pub(crate) fn serve(
     request: Request<Incoming>,
 ) -> Pin<Box<dyn Future<Output = Result<Response<ChargedBody>, RequestPanic>> + Send>> {
     let (head, mut body) = request.into_parts();
+    let method = head.method.clone();
     let charged = connection.clone();
     let task = tokio::spawn(async move { (answer(connection, head, &mut body).await, body) });
     Box::pin(async move {
         // The connection must have the reply when it learns that nobody reads the rest of the body.
         let (reply, _body) = task.await.map_err(|_| RequestPanic)?;
-        Ok(reply.map(|body| ChargedBody::new(body, charged)))
+        let status = reply.status();
+        Ok(reply.map(|body| ChargedBody::new(body, charged, (method, status))))
     })
 }
 
@@ -309,6 +311,9 @@ async fn answer(connection: Arc<ServedConnection>, head: Parts, body: &mut Incom
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     shared.counters.reply(&method, reply.status(), begun.elapsed());
+    if let Some(statuses) = &shared.config.statuses {
+        statuses.add(&method, reply.status(), begun.elapsed());
+    }
     reply
 }
 

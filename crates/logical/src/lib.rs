@@ -134,8 +134,8 @@ pub use stager::{
 };
 pub use status::{LogicalStatus, LogicalTotals};
 pub use third_party::{
-    Bytes, CopyingFiles, DelegatedCredentials, DestinationAttribute, Fetcher, HostLookup, HostRule,
-    ProofRule, RunningTransfer, Settings as ThirdPartySettings, ThirdPartyCounts, ThirdPartyParts,
-    TransferCompletion, TransferRequest, TransferResult, TransferSink, Written,
+    Bytes, CopyObserver, CopyingFiles, DelegatedCredentials, DestinationAttribute, EndedPull, Fetcher,
+    HostLookup, HostRule, ProofRule, RunningTransfer, Settings as ThirdPartySettings, ThirdPartyCounts,
+    ThirdPartyParts, TransferCompletion, TransferRequest, TransferResult, TransferSink, Written,
     is_copy as is_third_party_copy,
 };

@@ -280,6 +280,7 @@ fn stage(offers_copies: bool) -> Stage {
         settings: ThirdPartySettings::default(),
         fetcher: Arc::new(Hand(Mutex::new(give))),
         names: Arc::new(NoNames),
+        observer: None,
     };
     let below = Arc::new(BehindFiles(behind.clone()));
     let files = CopyingFiles::before(below, offers_copies.then_some(parts), clock.clone());

@@ -11,10 +11,12 @@
 //! | `metrics` | [`MetricsText`]: metrics in the formats of Prometheus and OpenMetrics |
 //! | `transfer_records` | [`TransferRecords`]: records about transfers and purges with mass storage |
 //! | `streams` | detailed monitoring: [`MonitorStreams`], [`LoopStreams`], [`SessionStreams`] |
+//! | `gstreams` | streams of JSON records: [`GStreams`] |
 //! | `sender` | [`ReportSender`]: sends reports to one destination |
 
 #![forbid(unsafe_code)]
 
+mod gstreams;
 mod metrics;
 mod received;
 mod report;
@@ -23,6 +25,7 @@ mod sender;
 mod streams;
 mod transfer_records;
 
+pub use gstreams::{CachedFileFigures, CopyFigures, GStreamWriter, GStreams, HttpStatusFigures, http_record};
 pub use metrics::{MetricFamily, MetricKind, MetricValue, MetricsFormat, MetricsText};
 pub use received::{InvalidReport, ReceivedReport};
 pub use report::{

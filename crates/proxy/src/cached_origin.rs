@@ -246,6 +246,10 @@ impl CacheOrigin for CachedOrigin {
     fn has_moved(&self) -> bool {
         self.remote.server() != self.server
     }
+
+    fn remote(&self) -> Option<String> {
+        Some(self.remote.server())
+    }
 }
 
 fn version(stat: &StatInfo) -> OriginVersion {

@@ -157,6 +157,14 @@ impl ProxyFiles {
         Some(CacheOrders::new(cache, &config.directory, self.threads.handle()))
     }
 
+    /// Passes the ends of periods in which clients had a file of the disk cache open to an observer. Has no effect
+    /// without a disk cache.
+    pub fn observe_cache(&self, observer: Arc<dyn cache::CacheObserver>) {
+        if let Some(cache) = self.cache.as_ref().and_then(FileCache::disk) {
+            cache.observe(observer);
+        }
+    }
+
     /// Returns the state of the memory cache, if there is one.
     pub fn memory_cache_status(&self) -> Option<MemoryCacheStatus> {
         Some(self.cache.as_ref()?.memory()?.status())

@@ -10,6 +10,7 @@
 use crate::adapters::{addresses_of, confirmed_name};
 use auth::HostName;
 use config::{HostPattern, NetworkConfig};
+use net::Admission;
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::net::IpAddr;
@@ -165,6 +166,14 @@ impl AdmissionRules {
 }
 
 impl Doorkeeper {
+    /// Returns the decision about new connections.
+    pub(crate) fn admission(keeper: Arc<Self>) -> Admission {
+        Arc::new(move |address| {
+            let keeper = keeper.clone();
+            Box::pin(async move { keeper.admits(address).await })
+        })
+    }
+
     pub(crate) fn new(network: &NetworkConfig) -> Self {
         Self::with_resolver(network, NameService { name: confirmed_name, addresses: addresses_of })
     }

@@ -224,6 +224,7 @@ pub(crate) fn third_party(
     effective: &Effective,
     outbound: Outbound,
     trusted: Option<TrustAnchors>,
+    observer: Option<Arc<dyn logical::CopyObserver>>,
 ) -> logical::ThirdPartyParts {
     let path = |text: &String| LogicalPath::parse(text.as_bytes()).ok();
     let proofs = |counts: fn(&config::CopyRequire) -> bool| {
@@ -269,7 +270,7 @@ pub(crate) fn third_party(
         }
         None => Arc::new(Puller::new(outbound, trusted)),
     };
-    logical::ThirdPartyParts { settings, fetcher, names: Arc::new(SystemNames) }
+    logical::ThirdPartyParts { settings, fetcher, names: Arc::new(SystemNames), observer }
 }
 
 /// Returns the ids of the protocols by which clients log in.

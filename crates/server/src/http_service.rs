@@ -4,6 +4,7 @@
 //! logs in as by `ztn`, or show a certificate, by which it logs in as by `gsi`; where clients must authenticate
 //! otherwise, it is refused.
 
+use crate::detailed_monitoring::DetailedMonitors;
 use crate::error::StartError;
 use crate::summary::metrics::{MetricsPlace, MetricsThreads};
 use crate::third_party;
@@ -14,8 +15,9 @@ use auth::{Entity, HostName, LoginPeer, RefusedLogin, Secret, ServerLogin, Serve
 use base::{LineLimit, Supervisor};
 use config::{Effective, MetricsReaders, PersistMode, TlsOperations};
 use http::{
-    Config, HeaderToCgi, HttpCounters, HttpCredentials, HttpDoor, HttpIdentity, HttpLogin, HttpPeer,
-    HttpRefusal, ListingPolicy, MacaroonEndpoints, MetricsPage, StaticHeader, StatusPages, TapeRest,
+    Config, HeaderToCgi, HttpCopyObserver, HttpCounters, HttpCredentials, HttpDoor, HttpIdentity, HttpLogin,
+    HttpPeer, HttpRefusal, ListingPolicy, MacaroonEndpoints, MetricsPage, StaticHeader, StatusPages,
+    TapeRest,
 };
 use net::Door;
 use session::{BearerLogin, HostRules, LoginPolicy, PendingLogins};
@@ -46,7 +48,7 @@ impl HttpService {
     pub(crate) fn start(
         effective: &Effective,
         door: &mut xroot::Config,
-        files: &Arc<dyn FileSystem>,
+        (files, monitors): (&Arc<dyn FileSystem>, &DetailedMonitors),
         tls: Option<&Arc<ServerTls>>,
         supervisor: &Supervisor,
     ) -> Result<Option<Self>, StartError> {
@@ -63,6 +65,9 @@ impl HttpService {
         let mut config = configuration(effective, (door, certificates), memory, &is_ending, page);
         config.tls = tls.map(|tls| tls.https().clone());
         config.macaroons = macaroon_endpoints(effective, tls);
+        let observer = monitors.copies.clone().map(|records| records as Arc<dyn HttpCopyObserver>);
+        config.copies = third_party::http_copies(effective, observer);
+        config.statuses = monitors.statuses.clone();
         let started = HttpDoor::start(config, files.clone());
         let door = started.map_err(|source| StartError::System { what: "the threads of HTTP", source })?;
         let encrypted = if effective.network.tls.is_some() { "HTTP and HTTPS are" } else { "HTTP is" };
@@ -136,7 +141,8 @@ fn configuration(
         delay_max: *values.delay_max,
         listings,
         accepts_uploads: accepts_uploads(effective),
-        copies: third_party::http_copies(effective),
+        copies: None,
+        statuses: None,
         macaroons: None,
         checksums: effective.protocol.checksums.offered.iter().map(|kind| kind.name().to_owned()).collect(),
         status,

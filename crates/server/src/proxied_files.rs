@@ -3,6 +3,7 @@
 use crate::adapters::SystemClock;
 use crate::assembly;
 use crate::cluster::ClusterThread;
+use crate::detailed_monitoring::DetailedMonitors;
 use crate::error::StartError;
 use crate::login;
 use crate::process;
@@ -73,12 +74,15 @@ pub(crate) fn serve(
     files: Arc<ProxyFiles>,
     effective: &Effective,
     cluster: Option<&ClusterThread>,
+    monitors: &DetailedMonitors,
     supervisor: &Supervisor,
 ) -> std::io::Result<Arc<dyn FileSystem>> {
+    monitors.observe(&files);
     if let Some(cluster) = cluster {
         proxy::follow_origin(&files, cluster.origin_reports());
     }
-    let files = CopyingFiles::before(files, third_party::parts(effective), Arc::new(SystemClock::new()));
+    let files =
+        CopyingFiles::before(files, third_party::parts(effective, monitors), Arc::new(SystemClock::new()));
     files.start_timer(supervisor)?;
     Ok(files)
 }

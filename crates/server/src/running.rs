@@ -8,6 +8,7 @@ use crate::admission::Doorkeeper;
 use crate::assembly;
 use crate::authorization::{LoadedAuthorization, PolicyRefresh, ServerAuthorization};
 use crate::cluster::{self, ClusterThread};
+use crate::detailed_monitoring::DetailedMonitors;
 use crate::error::StartError;
 use crate::expiry;
 use crate::exported_files;
@@ -33,7 +34,7 @@ use config::{AuthProtocol, Effective};
 use logical::{
     AuthorizationRole, AuthorizedFiles, ForwardedChanges, Journals, Logical, LogicalParts, Prepares,
 };
-use net::{Admission, Listener, Loops, Refusals};
+use net::{Listener, Loops, Refusals};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -68,6 +69,7 @@ pub struct RunningServer {
     login: Option<Arc<session::LoginPolicy>>,
     /// The encryption of connections; `None` without a certificate.
     tls: Option<Arc<ServerTls>>,
+    monitors: Arc<DetailedMonitors>,
     _renewals: Renewals,
     reload_readers: ReloadReaders,
     acceptor: Option<PortAcceptor>,
@@ -166,12 +168,13 @@ impl RunningServer {
         let (role, clock) = (cluster.as_ref().map(|settings| settings.role), Arc::new(SystemClock::new()));
         let renewed = |loaded| ServerAuthorization::start(loaded, effective, &supervisor);
         let authorization = authorization.map(renewed).transpose()?;
+        let monitors = DetailedMonitors::start(effective, address.port(), &supervisor)?;
         let forwarding = cluster.as_ref().map(|settings| settings.forwarding).unwrap_or_default();
         let proxy = proxied_files::files(effective, address.port())?;
         let has_files = proxy.is_none() && !role.is_some_and(|role| role.redirects());
         let logical = |users| logical(effective, address.port(), users, wrap);
         let logical = has_files.then(|| logical(multi_user::is_enabled(effective))).transpose()?;
-        let begin = |logical: &Arc<Logical>| begin_serving(logical, effective, &supervisor);
+        let begin = |logical: &Arc<Logical>| begin_serving(logical, effective, &monitors, &supervisor);
         logical.as_ref().map(begin).transpose().map_err(system("a thread"))?;
         let seen = match cluster.as_ref().is_some_and(cluster::Settings::looks_itself) {
             true => Some(self::logical(effective, address.port(), false, |posix| posix)?),
@@ -181,7 +184,7 @@ impl RunningServer {
         let cluster = cluster.map(start).transpose()?;
         let staged = logical.as_ref().map(|logical| purging::start(logical, effective, &supervisor));
         let (own, transfers) = staged.transpose()?.unzip();
-        let serve = |files| proxied_files::serve(files, effective, cluster.as_ref(), &supervisor);
+        let serve = |files| proxied_files::serve(files, effective, cluster.as_ref(), &monitors, &supervisor);
         let origins = proxy.clone().map(serve).transpose().map_err(system("a thread"))?;
         let files = served_files(effective, address.port(), own.or(origins), cluster.as_ref(), forwarding)?;
         let files = guarded_files(files, effective, authorization.as_ref(), role, forwarding);
@@ -189,15 +192,13 @@ impl RunningServer {
         let mut door = assembly::door(effective, role);
         let doorkeeper = Arc::new(Doorkeeper::new(&effective.network));
         let renewals = protect(&mut door, effective, &supervisor, login.as_ref(), tls.as_ref())?;
-        connect(&mut door, &doorkeeper, authorization.as_ref(), cluster.as_ref());
-        let http = HttpService::start(effective, &mut door, &files, tls.as_ref(), &supervisor)?;
+        connect(&mut door, (&doorkeeper, &monitors), authorization.as_ref(), cluster.as_ref());
+        let http = HttpService::start(effective, &mut door, (&files, &monitors), tls.as_ref(), &supervisor)?;
         let certificates = expiry::list_certificates(login.as_ref().map(|login| &login.policy), tls.as_ref());
         let about = ReportedServer::new((address.port(), role), &logical, &proxy, certificates, &http);
         let door = SummaryReporter::open_door((door, files), effective, about, &supervisor);
         let (xroot, reporter) = door.map_err(system("a thread"))?;
-        let doors = http_service::doors(&xroot, http.as_ref());
-        let acceptor = PortAcceptor::start(listener, loops.clone(), doors, admission(doorkeeper.clone()))
-            .map_err(system("a thread"))?;
+        let acceptor = accept(listener, &loops, (&xroot, &http), doorkeeper.clone())?;
         set_metrics((&http, &reporter, &xroot), &acceptor, &cluster, transfers.as_ref(), &supervisor)?;
         Ok(Self {
             address,
@@ -214,6 +215,7 @@ impl RunningServer {
             reporter,
             login: login.map(|login| login.policy),
             tls,
+            monitors: Arc::new(monitors),
             _renewals: renewals,
             reload_readers: ReloadReaders::default(),
             acceptor: Some(acceptor),
@@ -354,6 +356,7 @@ impl RunningServer {
         self.close_port();
         let (xroot, loops, transfers) = (self.xroot.clone(), self.loops.clone(), self.transfers.clone());
         let http = self.http.as_ref().map(|http| http.drain(limit));
+        let monitors = self.monitors.clone();
         async move {
             let requests = async {
                 if let Some(http) = http
@@ -364,6 +367,7 @@ impl RunningServer {
             };
             let (left, ()) = tokio::join!(xroot.drain(loops.handles(), limit), requests);
             purging::end(transfers).await;
+            monitors.flush().await;
             left
         }
     }
@@ -441,13 +445,14 @@ fn protect(
     Ok(renewals)
 }
 
-/// Gives a front end the names of hosts, the rules about them, and the values of the cluster.
+/// Gives a front end the names of hosts, the rules about them, monitoring, and the values of the cluster.
 fn connect(
     door: &mut xroot::Config,
-    doorkeeper: &Arc<Doorkeeper>,
+    (doorkeeper, monitors): (&Arc<Doorkeeper>, &DetailedMonitors),
     authorization: Option<&ServerAuthorization>,
     cluster: Option<&ClusterThread>,
 ) {
+    monitors.join(door);
     door.peer_names = Some(login::peer_names(doorkeeper));
     door.settings.host_rules = authorization.map(ServerAuthorization::host_rules);
     door.settings.live_values = cluster.map(ClusterThread::live_values).unwrap_or_default();
@@ -464,17 +469,26 @@ impl Drop for RunningServer {
     }
 }
 
-/// Returns the decision about new connections.
-fn admission(keeper: Arc<Doorkeeper>) -> Admission {
-    Arc::new(move |address| {
-        let keeper = keeper.clone();
-        Box::pin(async move { keeper.admits(address).await })
-    })
+/// Begins to accept connections, about which the doorkeeper decides.
+fn accept(
+    listener: Listener,
+    loops: &Arc<Loops>,
+    (xroot, http): (&Arc<xroot::XrootDoor>, &Option<HttpService>),
+    keeper: Arc<Doorkeeper>,
+) -> Result<PortAcceptor, StartError> {
+    let doors = http_service::doors(xroot, http.as_ref());
+    let accepted = PortAcceptor::start(listener, loops.clone(), doors, Doorkeeper::admission(keeper));
+    accepted.map_err(|source| StartError::System { what: "a thread", source })
 }
 
 /// Lets clients have files copied between servers, if a directive allows it, and starts the timer.
-fn begin_serving(logical: &Arc<Logical>, effective: &Effective, supervisor: &Supervisor) -> io::Result<()> {
-    if let Some(parts) = third_party::parts(effective) {
+fn begin_serving(
+    logical: &Arc<Logical>,
+    effective: &Effective,
+    monitors: &DetailedMonitors,
+    supervisor: &Supervisor,
+) -> io::Result<()> {
+    if let Some(parts) = third_party::parts(effective, monitors) {
         logical.copy_for_others(parts);
     }
     logical.start_timer(supervisor)

@@ -2,6 +2,7 @@
 //! [`FileFill`](crate::FileFill).
 
 use super::fetch_memory::FetchMemory;
+use super::period::{ClosedCacheFile, PeriodFigures};
 use super::shared::CacheShared;
 use super::{CacheOrigin, CacheReadError};
 use crate::store::BlockStore;
@@ -49,6 +50,7 @@ struct CachedFileState<O: CacheOrigin> {
     /// The reason for the failure that is being handled.
     failure: Option<CacheReadError<O::Failure>>,
     access: CacheAccess,
+    period: PeriodFigures,
 }
 
 struct PendingParts<O: CacheOrigin> {
@@ -100,6 +102,7 @@ impl<O: CacheOrigin> CachedFile<O> {
             next: 0,
             failure: None,
             access,
+            period: PeriodFigures::default(),
         };
         Some(Arc::new(Self {
             shared: shared.clone(),
@@ -169,6 +172,9 @@ impl<O: CacheOrigin> CachedFile<O> {
             let seconds = self.shared.now().saturating_sub(gone.attached);
             let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
             state.access.duration = state.access.duration.saturating_add(seconds);
+            if self.shared.observer.get().is_some() {
+                state.period.add_remote(gone.origin.remote());
+            }
         }
         state.readers.is_empty()
     }
@@ -200,8 +206,32 @@ impl<O: CacheOrigin> CachedFile<O> {
         crate::store::stored_bytes(self.state().fill.stored(), self.store.block_bytes(), version.size)
     }
 
+    /// Records this period, and passes it to the observer.
+    pub(super) fn end_period(&self) {
+        let access = self.take_access();
+        self.store.record_access(access, self.shared.now());
+        let mut state = self.state();
+        let PeriodFigures { stored, ahead, damaged, remotes } = std::mem::take(&mut state.period);
+        let blocks_stored = state.fill.stored().present();
+        drop(state);
+        if let Some(observer) = self.shared.observer.get() {
+            observer.closed(&ClosedCacheFile {
+                path: self.key.data(),
+                size: self.version().size,
+                block_bytes: self.store.block_bytes(),
+                blocks_stored,
+                opens: self.store.opens(),
+                access,
+                stored,
+                ahead,
+                damaged,
+                remotes: &remotes,
+            });
+        }
+    }
+
     /// Returns the record of this period, once.
-    pub(super) fn take_access(&self) -> CacheAccess {
+    fn take_access(&self) -> CacheAccess {
         let mut state = self.state();
         let now = self.shared.now();
         let next = CacheAccess { attached: now, ..state.access };
@@ -238,7 +268,9 @@ impl<O: CacheOrigin> CachedFile<O> {
             let next = next.start..next.end.min(next.start.saturating_add(limit));
             let memory = self.memory().take_ahead(self.bytes_of_blocks(&next));
             let actions = state.fill.prefetch(reader, next, memory);
-            self.shared.counters.bytes_ahead.add(fetched_bytes(&actions));
+            let ahead = fetched_bytes(&actions);
+            self.shared.counters.bytes_ahead.add(ahead);
+            state.period.ahead += ahead;
             work.extend(self.apply_reserved(&mut state, actions, memory));
         }
         drop(state);
@@ -345,7 +377,7 @@ impl<O: CacheOrigin> CachedFile<O> {
     pub(super) fn stored(self: &Arc<Self>, fetch: FetchId, block: u64, is_written: bool) {
         let mut state = self.state();
         if is_written {
-            self.count_stored(&state, block);
+            self.count_stored(&mut state, block);
         }
         let actions = state.fill.stored_block(fetch, block, is_written);
         let work = self.apply(&mut state, actions);
@@ -354,15 +386,16 @@ impl<O: CacheOrigin> CachedFile<O> {
     }
 
     /// Counts a block that was written.
-    fn count_stored(&self, state: &CachedFileState<O>, block: u64) {
+    fn count_stored(&self, state: &mut CachedFileState<O>, block: u64) {
         let bytes = state.fill.bytes_of(block);
+        state.period.stored += bytes.end - bytes.start;
         self.shared.index.grow(&self.key, bytes.end - bytes.start, &self.is_retired);
         self.shared.take_room(bytes.end - bytes.start);
     }
 
     #[cfg(test)]
     pub(super) fn stored_late(&self, block: u64) {
-        self.count_stored(&self.state(), block);
+        self.count_stored(&mut self.state(), block);
     }
 
     /// Takes bytes from the disk, and the blocks of them that are damaged.
@@ -380,6 +413,7 @@ impl<O: CacheOrigin> CachedFile<O> {
         };
         let content = Bytes::from(content);
         let mut state = self.state();
+        state.period.damaged += damaged.len() as u64;
         let mut good = bytes.start;
         for &block in damaged {
             let bad = state.fill.bytes_of(block);

@@ -14,6 +14,7 @@
 //! | `index_recorder` | `IndexRecorder`: the index is recorded for the next process |
 //! | `index_trust` | `IndexTrust`: how far the index agrees with the disk |
 //! | `origin` | [`CacheOrigin`]: the source of a cached file |
+//! | `period` | [`CacheObserver`]: the ends of periods in which readers had a file open |
 //! | `pins` | files that stay because an administrator has pinned them |
 //! | `reader` | [`CacheReader`]: a reader of a cached file |
 //! | `removal` | the removal of files when the disk is full, and regular flushes |
@@ -37,6 +38,7 @@ mod fetch_memory;
 mod index_recorder;
 mod index_trust;
 mod origin;
+mod period;
 mod pins;
 mod reader;
 mod removal;
@@ -56,6 +58,7 @@ pub use clock::CacheClock;
 pub(crate) use counters::CacheCounter;
 pub use counters::DiskCacheStatus;
 pub use origin::{CacheOrigin, CacheReadError};
+pub use period::{CacheObserver, ClosedCacheFile};
 pub use pins::{CachePinFailure, CachePinStatus};
 pub use reader::{CacheRead, CacheReader};
 pub use settings::{
@@ -173,6 +176,11 @@ impl<O: CacheOrigin> DiskCache<O> {
         AgedRemoval(&cache).start();
         cache.start_scan(recorded);
         Ok(cache)
+    }
+
+    /// Passes the ends of periods to an observer from now on. Has no effect if there is one.
+    pub fn observe(&self, observer: Arc<dyn CacheObserver>) {
+        self.shared.observer.set(observer).ok();
     }
 
     /// Returns the state of changes of a file, which a reader takes before it asks the origin for the version.
@@ -365,7 +373,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             }
             let closing = file.clone();
             let closed = cache.shared.on_disk(move || {
-                closing.store.record_access(closing.take_access(), closing.shared.now());
+                closing.end_period();
                 closing.flush().ok();
                 let claimed = closing.store.claimed_bytes();
                 if claimed == 0

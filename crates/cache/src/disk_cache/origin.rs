@@ -22,6 +22,11 @@ pub trait CacheOrigin: Send + Sync + 'static {
     fn has_moved(&self) -> bool {
         false
     }
+
+    /// Returns the server at which the file is open as `host:port`, if it is known.
+    fn remote(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The reason why a read has no result.

@@ -5,14 +5,15 @@ use super::clock::{CacheClock, FileUse};
 use super::counters::CacheCounters;
 use super::fetch_memory::FetchMemory;
 use super::index_trust::IndexTrust;
+use super::period::CacheObserver;
 use super::pins::CachePins;
 use crate::CacheKey;
 use crate::store::StoreContext;
 use base::Owner;
 use rustix::io::Errno;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use storage::Pool;
 use tokio::runtime::Handle;
@@ -58,6 +59,8 @@ pub(super) struct CacheShared {
     pub(super) quotas: Notify,
     pub(super) counters: CacheCounters,
     pub(super) pins: CachePins,
+    /// Gets the ends of periods in which readers had a file open.
+    pub(super) observer: OnceLock<Arc<dyn CacheObserver>>,
 }
 
 /// Reports whether an error is about the disk. All others are about one file, whose name a client has chosen.
@@ -105,6 +108,7 @@ impl CacheShared {
             quotas: Notify::new(),
             counters: CacheCounters::default(),
             pins: CachePins::default(),
+            observer: OnceLock::new(),
         }
     }
 

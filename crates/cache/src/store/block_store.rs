@@ -455,6 +455,11 @@ impl BlockStore {
         self.state().claimed
     }
 
+    /// Returns the number of opens since the file is in the cache, as far as they are recorded.
+    pub(crate) fn opens(&self) -> u64 {
+        self.state().stored.cinfo.opens
+    }
+
     /// Records a period in which clients had the file open.
     pub fn record_access(&self, access: CacheAccess, now: i64) {
         let mut state = self.state();

@@ -42,7 +42,8 @@ const MASS_STORAGE: MissingPart = missing("mass storage", "files are neither mig
 const UNCACHED: MissingPart = missing("cache", "nothing is cached; each read goes to the origin");
 const PROXY: MissingPart = missing("proxy", "the proxy works as without it");
 const MONITORING: MissingPart = missing("monitoring", "no monitoring data is sent");
-pub(super) const PLUG_IN_STREAMS: MissingPart = missing("monitoring", "no records of plug-ins are sent");
+pub(super) const PLUG_IN_STREAMS: MissingPart =
+    missing("monitoring", "the server does not have this part, so it sends no records about it");
 
 /// Directives by name or prefix; the first that fits.
 const BY_NAME: [(&str, MissingPart); 26] = [

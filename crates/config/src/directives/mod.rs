@@ -18,6 +18,7 @@ mod fault;
 mod grid_login;
 mod grid_plugins;
 mod gsi_fault;
+mod gstreams;
 mod http;
 mod http_certificates;
 mod http_copies;

@@ -7,6 +7,7 @@ use super::detailed_monitoring;
 use super::draft::Draft;
 use super::export;
 use super::fault::DirectiveFault;
+use super::gstreams;
 use super::libraries::{self, LibraryPurpose};
 use super::shared::{option_not_yet, option_without_effect, trace};
 use super::standing::{Standing, UsageFrequency};
@@ -134,14 +135,23 @@ pub(super) const SECTION: Section = Section {
         )
         .default("off; flush 600s, fstat 0, fbuff 65472, ident 1h, mbuff 16k, rbuff 32k, window 60s")
         .help("Sends records about clients, files and redirects to collectors over UDP. The events of a collector are \
-               files fstat info io iov redir user, and of plug-ins, which send nothing yet: ccm http pfc tcpmon \
-               throttle tpc; without events it gets `files`. All clients are monitored, also without `all`. \
+               files fstat info io iov redir user and the streams http pfc tpc of `xrootd.mongstream`; ccm tcpmon throttle \
+               belong to parts that this server does not have. Without events it gets `files`. All clients are monitored, also without `all`. \
                `...` continues an earlier line. See [monitoring.md](monitoring.md).")
         .example("all auth ident 5m fstat 60 lfn ops xfr 5 dest fstat info user redir collector.example.org:9930"),
-        Directive::not_yet(&["xrootd.mongstream"], UsageFrequency::Most, "{all|stream…} use [options]")
-            .default("off")
-            .help("Monitoring streams of plug-ins.")
-            .example("all use send json collector.example.org:9993"),
+        Directive::new(
+            &["xrootd.mongstream"],
+            UsageFrequency::Most,
+            "{all|stream…} use [flush time] [maxlen size] [send {{json|cgi} [{dflt|site|host|inst|full}hdr] [noident]|nohdr} \
+             host:port]",
+            gstreams::gstreams,
+        )
+        .default("flush and maxlen as xrootd.monitor, to its collectors")
+        .help("Streams of JSON records: http pfc tpc. The streams ccm oss tcpmon throttle belong to parts that this \
+               server does not have. `send` names a collector of the stream, which gets text; without it, the \
+               collectors of `xrootd.monitor` that name the stream get packets in the binary form. See \
+               [monitoring.md](monitoring.md).")
+        .example("all use send json collector.example.org:9993"),
         Directive::not_yet(&["xrootd.pmark"], UsageFrequency::Common, "[options]…")
             .default("off")
             .help("Packet marking by experiment and activity (firefly, flow labels).")

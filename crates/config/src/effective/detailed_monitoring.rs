@@ -57,18 +57,10 @@ impl MonitorEvent {
         ("user", Self::User),
     ];
 
-    /// Reports whether data about the event is sent. The others belong to streams of plug-ins.
+    /// Reports whether data about the event is sent. The others belong to parts that the server does not have.
     #[must_use]
     pub const fn is_in_force(self) -> bool {
-        !matches!(
-            self,
-            Self::CacheContext
-                | Self::Http
-                | Self::FileCache
-                | Self::Connections
-                | Self::Throttle
-                | Self::ThirdPartyCopies
-        )
+        !matches!(self, Self::CacheContext | Self::Connections | Self::Throttle)
     }
 }
 

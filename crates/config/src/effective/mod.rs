@@ -10,6 +10,7 @@ mod cluster_key;
 mod detailed_monitoring;
 mod forwarding;
 mod grid;
+mod gstreams;
 mod http;
 mod logical;
 mod macaroons;
@@ -51,6 +52,9 @@ pub use grid::{
     AuthorityCheck, GRID_AUTHORITIES, GRID_CERTIFICATE, GRID_KEY, GRID_KEY_BITS, GRID_MAP, GridCipher,
     GridExport, GridForwarding, GridLimited, GridMapping, GridVoNames, GridVoUser, GsiOptions,
     RevocationCheck, VomsGroups, VomsOptions,
+};
+pub use gstreams::{
+    GSTREAMS, GStream, GStreamDestination, GStreamForm, GStreamHeader, GStreamSettings, GStreamTable,
 };
 pub use http::{
     HeaderRule, HttpConfig, HttpCopyNetworks, HttpCopyTimes, HttpGridMap, HttpPort, MetricsReaders,

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::detailed_monitoring::DetailedMonitoring;
+use super::gstreams::GStreamTable;
 use crate::setting::Setting;
 
 /// Interval between reports, unless the directive names another one.
@@ -180,11 +181,17 @@ pub struct MonitoringConfig {
     pub reports: Setting<Option<SummaryReports>>,
     /// `xrootd.monitor`; `None` if nothing is sent.
     pub detailed: Setting<Option<DetailedMonitoring>>,
+    /// `xrootd.mongstream`.
+    pub gstreams: Setting<GStreamTable>,
 }
 
 impl Default for MonitoringConfig {
     fn default() -> Self {
-        Self { reports: Setting::default_of(None), detailed: Setting::default_of(None) }
+        Self {
+            reports: Setting::default_of(None),
+            detailed: Setting::default_of(None),
+            gstreams: Setting::default_of(GStreamTable::default()),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The values of monitoring as text.
 
 use super::detailed_monitoring;
+use super::gstreams;
 use super::lines::{EffectiveLines, Reload, time};
 use crate::effective::{MonitoringConfig, SummaryReports};
 
@@ -10,6 +11,14 @@ pub(super) fn show(values: &MonitoringConfig, lines: &mut EffectiveLines) {
     lines.add(Reload::Restart, "xrootd.monitor", &values.detailed, |settings| {
         settings.as_ref().map(detailed_monitoring::arguments)
     });
+    let streams = gstreams::arguments(&values.gstreams);
+    let show = |arguments: Option<String>| {
+        lines.add(Reload::Restart, "xrootd.mongstream", &values.gstreams, |_| arguments)
+    };
+    match streams.is_empty() {
+        true => [None].into_iter().for_each(show),
+        false => streams.into_iter().map(Some).for_each(show),
+    }
 }
 
 fn summary(reports: &SummaryReports) -> String {

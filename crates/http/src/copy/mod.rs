@@ -18,8 +18,8 @@ pub(crate) mod request;
 mod slots;
 
 pub use remote::{
-    Copies, RemoteDownload, RemoteFailure, RemoteFuture, RemoteParts, RemotePeer, RemoteRequest,
-    RemoteServers, UploadSource,
+    Copies, EndedHttpCopy, HttpCopyObserver, RemoteDownload, RemoteFailure, RemoteFuture, RemoteParts,
+    RemotePeer, RemoteRequest, RemoteServers, UploadSource,
 };
 pub(crate) use slots::HttpCopySlots;
 
@@ -39,7 +39,7 @@ use request::{CopyDirection, CopyRequest};
 use slots::HttpCopySlot;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 use vfs::Caller;
 
@@ -99,6 +99,7 @@ struct CopyTask {
     url: String,
     headers: hyper::HeaderMap,
     progress: Arc<CopyProgress>,
+    begun: SystemTime,
     _slot: HttpCopySlot,
     /// The descriptor of the connection to the remote server.
     _descriptor: (Descriptor, HeldShare),
@@ -137,6 +138,7 @@ impl CopyTask {
             url,
             headers: request.headers.clone(),
             progress: Arc::default(),
+            begun: SystemTime::now(),
             _slot,
             _descriptor,
         })
@@ -181,9 +183,27 @@ impl CopyTask {
         let _ = to.send(Ok(self.progress.end(result).into())).await;
     }
 
+    /// Passes the end of the copy to the observer.
+    fn observe(&self, status: u16) {
+        let Some(observer) = &self.copies.observer else { return };
+        observer.ended(&EndedHttpCopy {
+            client: &self.caller.identity,
+            user: self.caller.entity().and_then(|entity| entity.name.as_deref()),
+            is_tls: self.connection.is_tls(),
+            begun: self.begun,
+            ended: SystemTime::now(),
+            status,
+            is_push: self.direction == CopyDirection::Push,
+            local: &self.local,
+            remote: &self.remote,
+            bytes: self.progress.bytes(),
+        });
+    }
+
     /// Logs the end of the copy. The text of a remote server is not logged, because it could contain the
     /// credentials of the request.
     fn log(&self, result: Result<(), &HttpCopyFailure>) {
+        self.observe(result.err().map_or(0, |failure| failure.status.as_u16()));
         let Self { direction, local, remote, .. } = self;
         let (bytes, host) = (self.progress.bytes(), self.caller.identity.host());
         match result {

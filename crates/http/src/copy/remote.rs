@@ -1,5 +1,6 @@
 //! Traits that the server implements for copies: connections to remote servers.
 
+use base::Identity;
 use bytes::Bytes;
 use hyper::HeaderMap;
 use std::fmt;
@@ -8,7 +9,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 
 /// Third-party copies.
@@ -23,6 +24,39 @@ pub struct Copies {
     /// Files are opened at other servers, to which clients are redirected. Then no remote server is
     /// contacted.
     pub redirects: bool,
+    /// Gets the ends of copies, if anybody wants to know of them.
+    pub observer: Option<Arc<dyn HttpCopyObserver>>,
+}
+
+/// A copy over HTTP that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct EndedHttpCopy<'a> {
+    /// The client that ordered it.
+    pub client: &'a Identity,
+    /// Its authenticated name.
+    pub user: Option<&'a str>,
+    /// The order was encrypted.
+    pub is_tls: bool,
+    /// When the order came.
+    pub begun: SystemTime,
+    /// When the copy ended.
+    pub ended: SystemTime,
+    /// 0, or the status of the failure.
+    pub status: u16,
+    /// This server is the source.
+    pub is_push: bool,
+    /// The path of the file of this server.
+    pub local: &'a str,
+    /// The URL of the remote file without its query.
+    pub remote: &'a str,
+    /// Bytes that were copied.
+    pub bytes: u64,
+}
+
+/// Gets the ends of copies.
+pub trait HttpCopyObserver: Send + Sync {
+    /// Takes the end of a copy; never blocks.
+    fn ended(&self, copy: &EndedHttpCopy<'_>);
 }
 
 /// A request for a file at a remote server.

@@ -10,6 +10,7 @@ use super::fetcher::{
     Bytes, RunningTransfer, TransferCompletion, TransferRequest, TransferResult, TransferSink, Written,
 };
 use super::jobs::{EnqueueOutcome, JobNumber};
+use super::observer::EndedPull;
 use super::pull_state::PullState;
 use super::request::PullRequest;
 use super::target::{CopyTarget, HeldTarget};
@@ -22,7 +23,7 @@ use digest::{Algorithm, Checksum, RunningChecksum};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use vfs::{Answer, Caller, DeferredReply, ReplyTo, Started};
 
 /// Maximum number of syncs of one copy that wait for its result.
@@ -308,6 +309,7 @@ impl RunningCopy {
         };
         self.third.counters.failed.add(usize::from(outcome.is_err()));
         self.log(held.target().path(), &outcome);
+        self.observe(held.target().path(), &outcome);
         let outcome = outcome.map(|_| ());
         self.pull_state.set_whole(outcome.is_ok());
         let waiting = std::mem::take(&mut state.waiting);
@@ -345,6 +347,25 @@ impl RunningCopy {
                 tracing::warn!(path = %path.shown(), %client, "third-party copy of {source} failed: {text}");
             }
         }
+    }
+
+    /// Passes the end of the copy to the observer.
+    fn observe(&self, path: &LogicalPath, outcome: &Result<u64, (ErrorKind, String)>) {
+        let Some(observer) = &self.third.observer else { return };
+        let started = Duration::from_millis(self.started.load(Ordering::Acquire));
+        let (ended, took) = (SystemTime::now(), self.third.clock.now().saturating_sub(started));
+        let arrived = self.bytes.load(Ordering::Relaxed);
+        observer.ended(&EndedPull {
+            client: &self.caller.identity,
+            begun: ended.checked_sub(took).unwrap_or(ended),
+            ended,
+            failure: outcome.as_ref().err().map(|(kind, _)| *kind),
+            streams: self.third.settings.streams_for(self.pull.streams).max(1),
+            source: &self.access.source,
+            source_path: &self.pull.path,
+            path,
+            bytes: outcome.as_ref().map_or(arrived, |bytes| *bytes),
+        });
     }
 
     /// Cancels the copy, because its client cancelled it, closed the file or disconnected.

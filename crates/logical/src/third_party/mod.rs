@@ -28,6 +28,7 @@
 //! | `target` | the file that a copy writes |
 //! | `copying_files` | [`CopyingFiles`]: copies of files that are not on this server |
 //! | `copied_file` | these files, open for a copy |
+//! | `observer` | the port that gets the ends of copies |
 //! | `fetcher` | the ports: transfer of the data, resolution of host names |
 
 mod copied_file;
@@ -39,6 +40,7 @@ mod fetcher;
 mod grant;
 mod hosts;
 mod jobs;
+mod observer;
 mod pull_state;
 mod rendezvous;
 mod request;
@@ -52,6 +54,7 @@ pub use fetcher::{
     Bytes, Fetcher, HostLookup, RunningTransfer, TransferCompletion, TransferRequest, TransferResult,
     TransferSink, Written,
 };
+pub use observer::{CopyObserver, EndedPull};
 pub use request::is_copy;
 pub use settings::{DelegatedCredentials, DestinationAttribute, HostRule, ProofRule, Settings};
 
@@ -89,6 +92,8 @@ pub struct ThirdPartyParts {
     pub fetcher: Arc<dyn Fetcher>,
     /// Resolves hosts.
     pub names: Arc<dyn HostLookup>,
+    /// Gets the ends of copies, if anybody wants to know of them.
+    pub observer: Option<Arc<dyn CopyObserver>>,
 }
 
 /// The state of all third-party copies of a server.
@@ -97,6 +102,7 @@ pub(crate) struct ThirdPartyCopies {
     pub(crate) counters: ThirdPartyCounters,
     fetcher: Arc<dyn Fetcher>,
     names: Arc<dyn HostLookup>,
+    observer: Option<Arc<dyn CopyObserver>>,
     clock: Arc<dyn Clock>,
     rendezvous: Arc<Mutex<Rendezvous<DeferredReply>>>,
     jobs: Mutex<CopyQueue<Arc<RunningCopy>>>,
@@ -123,6 +129,7 @@ impl ThirdPartyCopies {
             counters: ThirdPartyCounters::default(),
             fetcher: parts.fetcher,
             names: parts.names,
+            observer: parts.observer,
             clock,
             rendezvous: Arc::default(),
             jobs: Mutex::new(jobs),

@@ -103,7 +103,12 @@ fn slow_names_of_one_host_do_not_delay_other_hosts() {
     server.memory.put("/data/f", b"12345");
     let names = Arc::new(SlowNames::default());
     let (settings, fetcher) = (Settings::default(), Arc::new(Hand::default()));
-    server.logical.copy_for_others(ThirdPartyParts { settings, fetcher, names: names.clone() });
+    server.logical.copy_for_others(ThirdPartyParts {
+        settings,
+        fetcher,
+        names: names.clone(),
+        observer: None,
+    });
     let grant = |address: &str, destination: &str, number: usize| {
         // Each client is a separate session.
         let client = Client::new(server.logical.clone(), at("alice", 7, address));

@@ -124,7 +124,7 @@ fn book() -> Book {
 fn serving(settings: Settings) -> (Server, Arc<Hand>) {
     let server = Server::new();
     let hand = Arc::new(Hand::default());
-    let parts = ThirdPartyParts { settings, fetcher: hand.clone(), names: Arc::new(book()) };
+    let parts = ThirdPartyParts { settings, fetcher: hand.clone(), names: Arc::new(book()), observer: None };
     server.logical.copy_for_others(parts);
     (server, hand)
 }
@@ -504,8 +504,12 @@ fn another_copy_takes_over_an_unfinished_file() {
     work.write(0, b"1234567").unwrap();
     let next = server.restarted();
     let hand = Arc::new(Hand::default());
-    let parts =
-        ThirdPartyParts { settings: Settings::default(), fetcher: hand.clone(), names: Arc::new(book()) };
+    let parts = ThirdPartyParts {
+        settings: Settings::default(),
+        fetcher: hand.clone(),
+        names: Arc::new(book()),
+        observer: None,
+    };
     next.logical.copy_for_others(parts);
     let other = at("bob", 8, "10.0.0.3");
     let file = next.open_as(&other, &format!("/data/new{PULL}"), replacing()).file();

@@ -30,6 +30,9 @@ mod shared;
 mod trace_buffer;
 mod user;
 
+pub(crate) use sender::{LossLog, SequenceKind};
+pub(crate) use shared::now;
+
 pub use loop_streams::LoopStreams;
 pub use sender::StreamSender;
 pub use session::SessionStreams;
@@ -37,7 +40,7 @@ pub use shared::MonitorStreams;
 pub use user::{AuthenticatedUser, MonitoredUser};
 
 /// A time in seconds since the epoch, as packets have it.
-type Seconds = u32;
+pub(crate) type Seconds = u32;
 
 #[cfg(test)]
 mod tests;

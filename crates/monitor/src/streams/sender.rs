@@ -22,11 +22,13 @@ const LONG: Duration = Duration::from_secs(3600);
 
 /// The counter that numbers a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum SequenceKind {
+pub(crate) enum SequenceKind {
     /// Texts, the trace stream and the redirect stream.
     Common,
     /// The file stream.
     Files,
+    /// The packet has its number.
+    Own,
 }
 
 /// A packet without its number and length.
@@ -63,7 +65,7 @@ pub struct StreamSender {
 
 /// Log lines about lost packets: one line for all that are lost within [`LOG_PAUSE`].
 #[derive(Default)]
-struct LossLog {
+pub(crate) struct LossLog {
     /// Number of packets that the log has named.
     logged: u64,
     /// Time of the next line.
@@ -74,7 +76,7 @@ struct LossLog {
 
 impl LossLog {
     /// Returns the number of packets that the log has not named, if it is time for a line.
-    fn due(&mut self, lost: u64, now: Instant) -> Option<u64> {
+    pub(crate) fn due(&mut self, lost: u64, now: Instant) -> Option<u64> {
         let new = lost.saturating_sub(self.logged);
         if new == 0 || self.next.is_some_and(|next| now < next) {
             return None;
@@ -163,11 +165,12 @@ impl StreamSender {
     /// Numbers a packet and sets its length. Packets that are lost have numbers too, so that the collector
     /// notices the loss.
     fn numbered(&mut self, mut packet: StreamPacket) -> Vec<u8> {
-        let lost = self.state.unnumbered(packet.sequence).swap(0, Ordering::Relaxed);
         let counter = match packet.sequence {
             SequenceKind::Common => &mut self.common,
             SequenceKind::Files => &mut self.files,
+            SequenceKind::Own => return packet.bytes,
         };
+        let lost = self.state.unnumbered(packet.sequence).map_or(0, |lost| lost.swap(0, Ordering::Relaxed));
         // The number has 8 bits. A loss leaves a gap also if it is a multiple of 256.
         let gap = if lost > 0 { lost.checked_rem(256).filter(|gap| *gap > 0).unwrap_or(1) } else { 0 };
         *counter = counter.wrapping_add(u8::try_from(gap).unwrap_or(1));
@@ -178,7 +181,7 @@ impl StreamSender {
 
     /// Returns the packets that wait, as they would be sent.
     #[cfg(test)]
-    pub(super) fn waiting(&mut self) -> Vec<Vec<u8>> {
+    pub(crate) fn waiting(&mut self) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         while let Ok(packet) = self.packets.try_recv() {
             self.state.leave(packet.bytes.capacity());

@@ -72,7 +72,7 @@ pub(super) struct QueueState {
     packets: AtomicUsize,
     /// Packets that were lost since the start.
     pub(super) dropped: AtomicU64,
-    /// Packets that found no place, which have no number yet: of each [`SequenceKind`].
+    /// Packets that found no place, which have no number yet: of both counters of [`SequenceKind`].
     unnumbered: [AtomicU32; 2],
 }
 
@@ -97,12 +97,13 @@ impl QueueState {
         self.packets.fetch_sub(1, Ordering::Release);
     }
 
-    /// Returns the number of packets that found no place and have no number yet.
-    pub(super) fn unnumbered(&self, kind: SequenceKind) -> &AtomicU32 {
+    /// Returns the number of packets that found no place and have no number yet; `None` for packets that have one.
+    pub(super) fn unnumbered(&self, kind: SequenceKind) -> Option<&AtomicU32> {
         let [common, files] = &self.unnumbered;
         match kind {
-            SequenceKind::Common => common,
-            SequenceKind::Files => files,
+            SequenceKind::Common => Some(common),
+            SequenceKind::Files => Some(files),
+            SequenceKind::Own => None,
         }
     }
 }
@@ -165,12 +166,12 @@ impl MonitorStreams {
     }
 
     /// Returns the id of the server, of 48 bits.
-    pub(super) fn server(&self) -> u64 {
+    pub(crate) fn server(&self) -> u64 {
         self.server
     }
 
     /// Returns the time of the start.
-    pub(super) fn started(&self) -> Seconds {
+    pub(crate) fn started(&self) -> Seconds {
         self.started
     }
 
@@ -203,7 +204,7 @@ impl MonitorStreams {
     }
 
     /// Sends a packet to those who want it.
-    pub(super) fn send(
+    pub(crate) fn send(
         &self,
         is_wanted: impl Fn(MonitorEvents) -> bool,
         sequence: SequenceKind,
@@ -229,7 +230,9 @@ impl CollectorQueue {
             self.state.leave(size);
         }
         if !is_taken {
-            self.state.unnumbered(sequence).fetch_add(1, Ordering::Relaxed);
+            if let Some(lost) = self.state.unnumbered(sequence) {
+                lost.fetch_add(1, Ordering::Relaxed);
+            }
             self.state.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -251,7 +254,7 @@ fn identification(sender: &RecordSender, server: u64, started: Seconds, release:
 }
 
 /// Returns the time.
-pub(super) fn now() -> Seconds {
+pub(crate) fn now() -> Seconds {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     (now & u64::from(u32::MAX)) as u32
 }

@@ -1,7 +1,6 @@
 //! [`SummaryReporter`]: the thread that sends reports to collectors.
 
 use super::{ReportedServer, ServerSummary};
-use crate::detailed_monitoring;
 use base::Supervisor;
 use config::{Effective, MonitoringConfig, SummaryReports};
 use monitor::ReportSender;
@@ -19,8 +18,7 @@ pub(crate) struct SummaryReporter {
 }
 
 impl SummaryReporter {
-    /// Creates the front end of a server, with statistics about that server and detailed monitoring, and starts
-    /// its reports.
+    /// Creates the front end of a server, with statistics about that server, and starts its reports.
     ///
     /// # Errors
     /// The error of the system, if there are no threads.
@@ -30,7 +28,6 @@ impl SummaryReporter {
         about: ReportedServer,
         supervisor: &Supervisor,
     ) -> io::Result<(Arc<XrootDoor>, Self)> {
-        detailed_monitoring::start(&mut door, effective, about.port, supervisor)?;
         let summary = ServerSummary::start(effective, about, supervisor)?;
         let text = summary.clone();
         door.statistics = Some(StatisticsText(Arc::new(move |front, letters| text.text(front, letters))));

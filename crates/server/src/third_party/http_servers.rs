@@ -9,8 +9,8 @@ use auth::tls::TrustAnchors;
 use client::http::{DownloadedFile, HttpTransfer, TransferFailure};
 use client::{AddressFilter, Cause, Client, Credentials, File, OpenWith, Settings, SharedTrust, Url};
 use http::{
-    Copies, RemoteDownload, RemoteFailure, RemoteFuture, RemoteParts, RemoteRequest, RemoteServers,
-    UploadSource,
+    Copies, HttpCopyObserver, RemoteDownload, RemoteFailure, RemoteFuture, RemoteParts, RemoteRequest,
+    RemoteServers, UploadSource,
 };
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
@@ -26,7 +26,10 @@ const PIECE_BYTES: usize = 1 << 20;
 const DIGESTS: [HeaderName; 2] = [HeaderName::from_static("repr-digest"), HeaderName::from_static("digest")];
 
 /// Returns third-party copies over HTTP, if the configuration allows them.
-pub(crate) fn copies(effective: &config::Effective) -> Option<Copies> {
+pub(crate) fn copies(
+    effective: &config::Effective,
+    observer: Option<Arc<dyn HttpCopyObserver>>,
+) -> Option<Copies> {
     let values = &effective.http;
     if !effective.serves_http_copies() {
         return None;
@@ -43,6 +46,7 @@ pub(crate) fn copies(effective: &config::Effective) -> Option<Copies> {
         stall_time: values.copy_times.stall,
         first_time: values.copy_times.first,
         redirects: effective.cluster.role.redirects(),
+        observer,
     })
 }
 

@@ -3,16 +3,19 @@
 //! * [`packet`]: the header of all packets, the map packets, and a decoder for every kind;
 //! * [`trace`]: records of the trace stream `t`: reads and writes;
 //! * [`file_records`]: records of the file stream `f`: opens, closes, totals;
-//! * [`redirects`]: records of the redirect stream `r`.
+//! * [`redirects`]: records of the redirect stream `r`;
+//! * [`gstreams`]: lines of JSON of the streams `g`: copies, the cache, HTTP.
 //!
 //! All integers are big-endian. A packet is one datagram.
 
 pub mod file_records;
+pub mod gstreams;
 pub mod packet;
 pub mod redirects;
 pub mod trace;
 
 pub use file_records::{FileCloseFlags, FileOperations, FileRecord, FileRecords, FileSquares, FileTotals};
+pub use gstreams::GStreamRecords;
 pub use packet::{MapPacket, MonitorPacketHeader, Packet, PacketCode};
 pub use redirects::{RedirectOperation, RedirectRecord, RedirectRecords};
 pub use trace::{TraceRecord, TraceRecords};

@@ -8,7 +8,7 @@
 //!
 //! The contents of a map packet are an id (u32) and a text without a NUL.
 
-use super::{FileRecords, RedirectRecords, TraceRecords};
+use super::{FileRecords, GStreamRecords, RedirectRecords, TraceRecords};
 use crate::codec::{Decode, Encode, FixedLayout};
 use crate::cursor::{FieldReader, FieldWriter};
 use crate::error::WireError;
@@ -47,6 +47,8 @@ impl PacketCode {
     pub const REDIRECT: Self = Self(b'r');
     /// The file stream.
     pub const FILE: Self = Self(b'f');
+    /// A stream of JSON records.
+    pub const GSTREAM: Self = Self(b'g');
 
     /// Reports whether the contents are an id and a text.
     #[must_use]
@@ -135,6 +137,8 @@ pub enum Packet<'a> {
     Redirects(MonitorPacketHeader, RedirectRecords<'a>),
     /// The file stream.
     Files(MonitorPacketHeader, FileRecords<'a>),
+    /// A stream of JSON records.
+    Records(MonitorPacketHeader, GStreamRecords<'a>),
     /// A packet of another kind, with its contents.
     Other(MonitorPacketHeader, &'a [u8]),
 }
@@ -159,6 +163,7 @@ impl<'a> Decode<'a> for Packet<'a> {
             PacketCode::TRACE => Self::Trace(header, TraceRecords::decode(fields.take_rest())?),
             PacketCode::REDIRECT => Self::Redirects(header, RedirectRecords::decode(fields.take_rest())?),
             PacketCode::FILE => Self::Files(header, FileRecords::decode(fields.take_rest())?),
+            PacketCode::GSTREAM => Self::Records(header, GStreamRecords::decode(fields.take_rest())?),
             _ => Self::Other(header, fields.take_rest()),
         })
     }
@@ -172,6 +177,7 @@ impl Encode for Packet<'_> {
             Self::Trace(header, _)
             | Self::Redirects(header, _)
             | Self::Files(header, _)
+            | Self::Records(header, _)
             | Self::Other(header, _) => header,
         };
         header.encode(out);
@@ -180,6 +186,7 @@ impl Encode for Packet<'_> {
             Self::Trace(_, records) => records.encode(out),
             Self::Redirects(_, records) => records.encode(out),
             Self::Files(_, records) => records.encode(out),
+            Self::Records(_, records) => records.encode(out),
             Self::Other(_, contents) => out.extend_from_slice(contents),
         }
         if let Some(packet) = out.get_mut(begin..) {
@@ -216,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_packet_of_another_kind_keeps_its_contents() {
-        let bytes = [b'g', 1, 0, 10, 0, 0, 0, 1, 7, 8];
+        let bytes = [b'z', 1, 0, 10, 0, 0, 0, 1, 7, 8];
         let packet = Packet::decode(&bytes).unwrap();
         assert!(matches!(packet, Packet::Other(_, [7, 8])), "{packet:?}");
         assert_eq!(packet.encoded(), bytes);
