@@ -41,7 +41,10 @@ class GPacket:
         else:
             lines = data[:-1].decode().split("\n")
             if form != "nohdr":
-                getattr(self, form)(lines.pop(0))
+                head = lines.pop(0)
+                # Some servers have a line feed in front of the last fields.
+                head += lines.pop(0) if lines and lines[0].startswith("&gs.") else ""
+                getattr(self, form)(head)
         self.records = [parse(line) for line in lines]
         assert self.identity != bool(self.records), data
 
@@ -73,7 +76,7 @@ class GPacket:
         if not self.identity:
             assert pairs["pseq"] == f"{self.sequence:3}".replace(" ", "+")
             self.kind, self.begin = pairs["gs.type"], int(pairs["gs.tbeg"])
-            # The real server of 5.5.3 repeats the id behind the time.
+            # Some servers have the id again behind the time.
             self.end = int(pairs["gs.tend"].removesuffix(pairs["sid"]))
 
 
