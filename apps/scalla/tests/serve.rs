@@ -63,9 +63,7 @@ fn the_log_and_the_parent_say_what_was_started() {
     // An error found during a reload is logged too.
     scratch.write(
         "x.cfg",
-        format!(
-            "oss.localroot {data}\nall.export /set r/o\nall.sitename a\nxrootd.mongstream oss use flush 1s\n"
-        ),
+        format!("oss.localroot {data}\nall.export /set r/o\nall.sitename a\nxrootd.fsoverload stall 60\n"),
     );
     run("scalla", &scratch, &["admin", "reload", "--admin-path", &admin]);
     server.signal(Signal::TERM);
@@ -76,7 +74,7 @@ fn the_log_and_the_parent_say_what_was_started() {
         ":{port}, serving {data} as /set (read-only); configuration {config}; admin directory {admin}"
     );
     assert!(line(&start), "{text}");
-    assert!(line(&format!("{config}:4:1: warning: xrootd.mongstream")), "{text}");
+    assert!(line(&format!("{config}:4:1: warning: xrootd.fsoverload")), "{text}");
 }
 
 #[test]
