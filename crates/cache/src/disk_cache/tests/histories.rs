@@ -33,7 +33,7 @@ async fn client(world: World, cache: TestCache, seed: u64) {
             }
             7 if rng.draw().is_multiple_of(4) => cache.change_name(&path(&name)).made().await,
             8 => {
-                let call = ["write", "sync", "create", "rename", "read", "open", "remove"];
+                let call = ["write", "sync", "create", "rename", "read", "open", "remove", "discard"];
                 let call = call[(rng.draw() % call.len() as u64) as usize];
                 world.disk.fail(call, if rng.draw().is_multiple_of(2) { Errno::NOSPC } else { Errno::IO });
             }
@@ -71,6 +71,9 @@ async fn history(seed: u64) {
     if rng.draw().is_multiple_of(2) {
         settings.limits.files = Some(25 * BLOCK);
     }
+    if rng.draw().is_multiple_of(2) {
+        settings.part_bytes = Some((1 + rng.draw() % 6) * settings.block_bytes);
+    }
     world.disk.set_cold(rng.draw() % 4);
     world.fail_one_of(if rng.draw().is_multiple_of(2) { 20 } else { 0 });
     for round in 0..3 {
@@ -94,6 +97,7 @@ async fn history(seed: u64) {
             world.settle(&cache).await;
             world.disk.clear_faults();
             assert_eq!(cache.memory(), 0, "seed {seed}");
+            world.check_usage(&cache);
         }
         // The process ends while files may be open and written.
         let cut = (rng.draw().is_multiple_of(2)).then(|| rng.draw());
@@ -103,7 +107,9 @@ async fn history(seed: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_reader_gets_a_byte_of_another_version() {
-    for seed in 0..150 {
+    // `CACHE_HISTORIES=10000` runs more of them.
+    let number = std::env::var("CACHE_HISTORIES").map_or(150, |number| number.parse().unwrap());
+    for seed in 0..number {
         history(seed).await;
     }
 }
