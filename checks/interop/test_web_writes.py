@@ -1,8 +1,11 @@
-"""Files written through a proxy to web servers with WebDAV: ours, and the real server with its HTTP protocol."""
+"""Files written through a proxy to web servers with WebDAV: ours, nginx, and the real server with its HTTP protocol."""
 
 import os
+import socket
 import struct
 import subprocess
+import urllib.error
+import urllib.request
 
 import pytest
 
@@ -12,7 +15,7 @@ from codes import ErrorCode
 from origins import Proxy
 from test_cache import CACHE
 from tools import data, scalla, wait_until, xrdcp, xrdfs
-from web import AnsweringServer, OurWebServer, TheirWebServer
+from web import AnsweringServer, OurWebServer, TheirWebServer, WritableNginx
 
 MIB = 1 << 20
 # The size of parts of files whose size is announced.
@@ -22,7 +25,7 @@ REPLACE = raw.O_UPDT | raw.O_DELETE
 WRITE_NEW = raw.O_UPDT | raw.O_NEW
 
 
-@pytest.fixture(scope="module", params=[OurWebServer, TheirWebServer], ids=["ours", "theirs"])
+@pytest.fixture(scope="module", params=[OurWebServer, TheirWebServer, WritableNginx], ids=["ours", "theirs", "nginx"])
 def web(request):
     with request.param() as server:
         yield server
@@ -30,7 +33,7 @@ def web(request):
 
 @pytest.fixture(scope="module")
 def proxy(web):
-    with Proxy(web.origin) as server:
+    with Proxy(web.origin, "xrd.protocol http *\n") as server:
         yield server
 
 
@@ -53,6 +56,41 @@ def test_files_of_all_sizes_are_written(web, proxy, tmp_path, size):
     assert not [name for name in names(web) if "scalla-upload" in name]
 
 
+def put(proxy, path, content, **headers):
+    """Returns the status of a PUT over HTTP."""
+    request = urllib.request.Request(f"http://localhost:{proxy.port}{path}", data=content, method="PUT", headers=headers)
+    try:
+        return urllib.request.urlopen(request, timeout=60).status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+@pytest.mark.parametrize("size", [0, 1, PART, len(LARGE)])
+def test_files_are_put_over_http(web, proxy, size):
+    for content in (LARGE[:size], LARGE[-size:] if size else b"again"):
+        assert put(proxy, f"/put-{size}", content) == 201
+        assert (web.tree / f"put-{size}").read_bytes() == content
+    assert put(proxy, f"/put-{size}", b"other", **{"If-None-Match": "*"}) in (412, 501)
+    assert not [name for name in names(web) if "scalla-upload" in name]
+
+
+def test_a_put_without_a_size_is_whole_or_refused(web, proxy):
+    assert put(proxy, "/chunks", iter([LARGE[:1_000_000], LARGE[1_000_000:2_000_000]])) == 201
+    assert (web.tree / "chunks").read_bytes() == LARGE[:2_000_000]
+    assert put(proxy, "/chunks", iter([LARGE])) >= 400
+    assert (web.tree / "chunks").read_bytes() == LARGE[:2_000_000]
+
+
+def test_a_put_that_breaks_off_leaves_nothing(web, proxy):
+    peers.place(web.tree / "broken", b"old")
+    before = names(web)
+    for path in ("/broken", "/broken-new"):
+        with socket.create_connection(("localhost", proxy.port)) as client:
+            client.sendall(f"PUT {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(LARGE)}\r\n\r\n".encode() + LARGE[:PART + 7])
+    wait_until(lambda: names(web) == before)
+    assert (web.tree / "broken").read_bytes() == b"old"
+
+
 def test_odd_names_are_right_or_refused(web, proxy, tmp_path):
     """The real server does not decode the new name of a renaming."""
     (tmp_path / "f").write_bytes(LARGE)
@@ -60,7 +98,7 @@ def test_odd_names_are_right_or_refused(web, proxy, tmp_path):
     for content in (LARGE, b"small"):
         (tmp_path / "f").write_bytes(content)
         written = xrdcp("-f", tmp_path / "f", proxy.url("/a b & ü%41"))
-        if web.kind == "ours":
+        if web.kind != "theirs":
             written.ok()
             assert (web.tree / "a b & ü%41").read_bytes() == content
         else:

@@ -1,4 +1,4 @@
-"""Web servers as origins: one of Python with ranges, and the real server with its HTTP protocol."""
+"""Web servers as origins: one of Python with ranges, nginx, and the real server with its HTTP protocol."""
 
 import email.utils
 import http.server
@@ -144,3 +144,61 @@ class TheirWebServer(peers.Theirs):
     @property
     def origin(self):
         return f"http://localhost:{self.web_port}"
+
+
+NGINX = """\
+daemon off;
+error_log stderr warn;
+pid {work}/run/nginx.pid;
+events {{ worker_connections 512; }}
+http {{
+    access_log {work}/access;
+    default_type application/octet-stream;
+    client_max_body_size 1g;
+    client_body_temp_path {work}/run/body;
+    proxy_temp_path {work}/run/proxy;
+    fastcgi_temp_path {work}/run/fastcgi;
+    scgi_temp_path {work}/run/scgi;
+    uwsgi_temp_path {work}/run/uwsgi;
+    server {{
+        listen 127.0.0.1:{port};
+        listen [::1]:{port};
+        root {tree};
+        {location}
+    }}
+}}
+"""
+
+
+class Nginx(peers.Server):
+    """nginx. `location` has further lines of its server."""
+
+    kind = "nginx"
+
+    def __init__(self, location="", **how):
+        self.web_port = peers.free_port()
+        self.location = location
+        super().__init__(**how)
+
+    @property
+    def origin(self):
+        return f"http://localhost:{self.web_port}"
+
+    def command(self):
+        file = self.work / "nginx.conf"
+        file.write_text(NGINX.format(work=self.work, port=self.web_port, tree=self.tree, location=self.location))
+        return ["/usr/sbin/nginx", "-e", "stderr", "-p", self.work, "-c", file]
+
+    def find_port(self):
+        return self.web_port
+
+    def requests(self):
+        """The lines of the requests so far."""
+        return (self.work / "access").read_text().splitlines()
+
+
+class WritableNginx(Nginx):
+    """nginx with the methods of WebDAV that it has, which do not include PROPFIND."""
+
+    def __init__(self):
+        super().__init__("dav_methods PUT DELETE MKCOL COPY MOVE; create_full_put_path on; dav_access user:rw group:r all:r;")

@@ -204,7 +204,7 @@ async fn a_missing_directory_is_created_for_an_upload() {
     .await;
     upload(&server, "conflict").await.unwrap();
     assert_eq!(server.requests("PUT").len(), 2);
-    assert!(server.requests("MKCOL")[0].starts_with("MKCOL /d HTTP"));
+    assert!(server.requests("MKCOL")[0].starts_with("MKCOL /d/ HTTP"));
 }
 
 #[tokio::test]

@@ -151,12 +151,16 @@ fn configuration(
     }
 }
 
-/// Reports whether files can be uploaded: an unfinished one must be removed. In an object store, none appears.
-/// The connections to other origins are shared, so it would stay there.
+/// Reports whether files can be uploaded: an unfinished one must be removed. In an object store and at a web server, none
+/// appears. The connections to origins of the xroot protocol are shared, so it would stay there.
 fn accepts_uploads(effective: &Effective) -> bool {
-    let proxy = &effective.proxy;
-    let is_in_store = proxy.origin.as_ref().is_some_and(|origin| origin.bucket.is_some());
-    if *proxy.enabled { is_in_store } else { effective.logical.persist.mode != PersistMode::Off }
+    if !*effective.proxy.enabled {
+        return effective.logical.persist.mode != PersistMode::Off;
+    }
+    effective.proxy.origin.as_ref().is_some_and(|origin| {
+        let fixed = origin.fixed.as_ref().map(|server| &server.protocol);
+        fixed.into_iter().chain(&origin.forwards).all(|protocol| protocol.is_http())
+    })
 }
 
 /// Returns the tape API, if the configuration asks for it.
@@ -448,6 +452,25 @@ fn login_peer(peer: HttpPeer, host: &str) -> LoginPeer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_proxy_takes_files_only_for_origins_at_which_unfinished_ones_do_not_appear() {
+        for (origin, expected) in [
+            ("http://o", true),
+            ("https://o", true),
+            ("s3://bucket", true),
+            ("=http,https", true),
+            ("= https://o", false),
+            ("=http root://o", false),
+            ("=root https://o", false),
+            ("root://o", false),
+        ] {
+            let text = format!("ofs.osslib libXrdPss.so\npss.origin {origin}\n");
+            let request = config::ConfigInput { file: Some("f".to_owned()), ..Default::default() };
+            let loaded = config::load(&request, &config::MemorySource::new().with("f", text.as_str()));
+            assert_eq!(accepts_uploads(&loaded.effective), expected, "{origin}: {}", loaded.report);
+        }
+    }
 
     #[test]
     fn hosts_are_compared_with_names() {

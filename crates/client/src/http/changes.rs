@@ -222,7 +222,8 @@ impl HttpFiles {
     /// An existing one is a success only with `parents`; otherwise the request is made once, so that the reply tells
     /// which client has created it.
     async fn create_collection(&self, path: &str, parents: bool) -> Result<bool, Error> {
-        let (url, address) = self.at("mkdir", path)?;
+        // With a slash at the end, because some servers create nothing without it.
+        let (url, address) = self.at("mkdir", &directory_path(path))?;
         let exchange = HttpExchange::new(self.client(), &url, "mkdir");
         let method = Method::from_bytes(b"MKCOL").unwrap_or(Method::OPTIONS);
         let request = HttpRequest { is_once: !parents, ..HttpRequest::new(method) };
