@@ -98,6 +98,8 @@ pub struct Tree {
     /// are known, too.
     stays_here: bool,
     follows_links: bool,
+    /// Set if directories of HTTP servers that are removed count as no links.
+    ignores_links: bool,
     /// Set if unreliable entries stay among the items, see [`Items::listed`].
     keeps_all: bool,
     /// Set if the stored checksums of files are requested.
@@ -209,6 +211,7 @@ impl Tree {
             is_exact: false,
             stays_here: false,
             follows_links: false,
+            ignores_links: false,
             keeps_all: false,
             with_checksums: false,
             memory,
@@ -255,6 +258,12 @@ impl Tree {
     #[must_use]
     pub fn following_links(mut self) -> Self {
         self.follows_links = true;
+        self
+    }
+
+    /// Enters directories of HTTP servers to remove what is in them, although they may be links.
+    pub(crate) fn ignoring_web_links(mut self) -> Self {
+        self.ignores_links = self.root.url().is_some_and(Url::is_http);
         self
     }
 
@@ -504,6 +513,9 @@ impl Tree {
         at: Vec<usize>,
         listed: &mut DirectoryListing,
     ) -> Vec<usize> {
+        if self.ignores_links {
+            return at;
+        }
         let probe = |server: usize| {
             let (files, path) = (self.servers.get(server).cloned(), url.path.clone());
             async move {
