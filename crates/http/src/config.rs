@@ -5,7 +5,7 @@ use crate::status_counters::StatusCounters;
 use crate::tape::TapeRest;
 use auth::{Entity, Secret};
 use base::DescriptorBudget;
-use monitor::MetricsFormat;
+use monitor::{FlowMarker, MetricsFormat};
 use net::TlsServer;
 use std::fmt;
 use std::future::Future;
@@ -153,6 +153,8 @@ pub struct Config {
     pub copies: Option<Copies>,
     /// Counters of each status, if a collector gets them.
     pub statuses: Option<Arc<StatusCounters>>,
+    /// Reports flows of data; `None` if none are reported.
+    pub marker: Option<Arc<FlowMarker>>,
     /// The issue of macaroons; `None` if POST is not supported.
     pub macaroons: Option<MacaroonEndpoints>,
     /// The types of checksums that the server computes, the default first.

@@ -65,6 +65,7 @@ mod host_shares;
 mod limits;
 mod listing;
 mod macaroons;
+mod marked_flow;
 mod memory;
 mod metrics_page;
 mod names;

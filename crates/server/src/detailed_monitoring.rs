@@ -9,7 +9,10 @@ use base::Supervisor;
 use cache::{CacheObserver, ClosedCacheFile};
 use config::{Effective, GStream};
 use http::StatusCounters;
-use monitor::{CachedFileFigures, GStreamWriter, GStreams, MonitorStreams, RecordSender, http_record};
+use monitor::{
+    CachedFileFigures, FlowMarker, GStreamWriter, GStreams, MarkRules, MonitorStreams, RecordSender,
+    http_record,
+};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +27,8 @@ pub(crate) struct DetailedMonitors {
     gstreams: Option<Arc<GStreams>>,
     /// The counters of HTTP, if a collector gets them.
     pub(crate) statuses: Option<Arc<StatusCounters>>,
+    /// Reports flows of data; `None` if none are reported.
+    pub(crate) marker: Option<Arc<FlowMarker>>,
     /// Records of copies, if a collector gets them.
     pub(crate) copies: Option<Arc<CopyRecords>>,
 }
@@ -39,7 +44,8 @@ impl DetailedMonitors {
         supervisor: &Supervisor,
     ) -> Result<Self, StartError> {
         let started = Self::start_threads(effective, port, supervisor);
-        started.map_err(|source| StartError::System { what: "the threads of monitoring", source })
+        let threads = |source| StartError::System { what: "the threads of monitoring", source };
+        Ok(Self { marker: marker(effective, supervisor)?, ..started.map_err(threads)? })
     }
 
     fn start_threads(effective: &Effective, port: u16, supervisor: &Supervisor) -> io::Result<Self> {
@@ -61,11 +67,12 @@ impl DetailedMonitors {
         }
         let own = format!("{}:{port}", effective.host);
         let copies = gstreams.as_ref().and_then(|streams| CopyRecords::new(streams, own));
-        Ok(Self { streams, gstreams, statuses, copies })
+        Ok(Self { streams, gstreams, statuses, marker: None, copies })
     }
 
     /// Adds the records about clients, files and redirects to the front end.
     pub(crate) fn join(&self, door: &mut xroot::Config) {
+        door.marker = self.marker.clone();
         if let Some(streams) = &self.streams {
             door.streams = Some(streams.clone());
             door.settings.has_monitoring = true;
@@ -93,6 +100,22 @@ impl DetailedMonitors {
             let _ = flushed.await;
         }
     }
+}
+
+/// Starts reports about flows of data, if the configuration asks for them.
+fn marker(effective: &Effective, supervisor: &Supervisor) -> Result<Option<Arc<FlowMarker>>, StartError> {
+    let settings = effective.monitoring.marking.value.as_ref().filter(|settings| settings.is_in_force());
+    let Some(settings) = settings else { return Ok(None) };
+    let path = settings.registry.as_deref();
+    let failed = |why: &dyn std::fmt::Display| {
+        StartError::PacketMarking(format!("xrootd.pmark defsfile {}: {why}", path.unwrap_or_default()))
+    };
+    let text = path.map(std::fs::read_to_string).transpose().map_err(|error| failed(&error))?;
+    let rules = MarkRules::new(settings, text.as_deref()).map_err(|error| failed(&error))?;
+    let (marker, sender) = FlowMarker::new(settings, rules, &effective.host);
+    let started = supervisor.spawn("flows", "the reports about flows", move || sender.run());
+    started.map_err(|source| StartError::System { what: "the thread of reports about flows", source })?;
+    Ok(Some(marker))
 }
 
 /// Adds the counters of HTTP to the writer of their stream.

@@ -68,6 +68,7 @@ impl HttpService {
         let observer = monitors.copies.clone().map(|records| records as Arc<dyn HttpCopyObserver>);
         config.copies = third_party::http_copies(effective, observer);
         config.statuses = monitors.statuses.clone();
+        config.marker = monitors.marker.clone();
         let started = HttpDoor::start(config, files.clone());
         let door = started.map_err(|source| StartError::System { what: "the threads of HTTP", source })?;
         let encrypted = if effective.network.tls.is_some() { "HTTP and HTTPS are" } else { "HTTP is" };
@@ -143,6 +144,7 @@ fn configuration(
         accepts_uploads: accepts_uploads(effective),
         copies: None,
         statuses: None,
+        marker: None,
         macaroons: None,
         checksums: effective.protocol.checksums.offered.iter().map(|kind| kind.name().to_owned()).collect(),
         status,

@@ -124,6 +124,9 @@ impl ConnectionTask {
             }
             return;
         }
+        if let Some(socket) = &self.socket {
+            self.driver.borrow_mut().end_flow(self.link, socket);
+        }
         SessionDriver::link_lost(&self.driver, self.link);
         let hub = self.driver.borrow().hub().clone();
         let (socket, place) = (self.socket.take(), self.place.take());
@@ -275,6 +278,7 @@ fn turn(
         let is_sent = flushed == FlushOutcome::All || (closing && state.out.is_empty());
         sent += left;
         driver.note_sent(left as u64);
+        driver.advance_flow(link, socket);
         driver.links_mut().wake_others(link, left > 0);
         if is_sent && let Some(reason) = end_after_output(driver, closing, &flow) {
             return Poll::Ready(reason);

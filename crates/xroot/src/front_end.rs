@@ -8,7 +8,7 @@ use crate::{
     SESSION_BYTES_MAX, SESSION_REQUEST_BYTES_MAX, STALLED_SECONDS_MAX,
 };
 use base::{Ceilings, MemoryBudget, Owner};
-use monitor::MonitorStreams;
+use monitor::{FlowMarker, MonitorStreams};
 use net::TlsServer;
 use session::{HostName, LOGIN_TIME_MAX, Peer, Session, Settings};
 use std::future::Future;
@@ -81,6 +81,8 @@ pub struct Config {
     pub statistics: Option<StatisticsText>,
     /// Detailed monitoring; `None` if there is none. [`Settings::has_monitoring`] must be set with it.
     pub streams: Option<Arc<MonitorStreams>>,
+    /// Reports flows of data; `None` if none are reported.
+    pub marker: Option<Arc<FlowMarker>>,
     /// Logs each login.
     pub log_logins: bool,
     /// Logs the end of each session that had logged in.
@@ -104,6 +106,7 @@ impl Default for Config {
             sendfile: true,
             statistics: None,
             streams: None,
+            marker: None,
             log_logins: true,
             log_disconnects: true,
         }

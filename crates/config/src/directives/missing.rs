@@ -74,7 +74,7 @@ const BY_NAME: [(&str, MissingPart); 26] = [
         "xrootd.fsoverload",
         missing("overload redirection", "clients of an overloaded server wait as the built-in limits say"),
     ),
-    ("xrootd.pmark", missing("packet marking", "packets are not marked, and no flows are reported")),
+    ("xrootd.pmark", missing("flow labels", "packets have no flow labels; flows are reported by fireflies")),
     ("xrootd.prep", PREPARE),
 ];
 

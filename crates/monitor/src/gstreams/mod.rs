@@ -18,6 +18,7 @@ mod head;
 mod records;
 mod writer;
 
+pub(crate) use records::time;
 pub use records::{CachedFileFigures, CopyFigures, HttpStatusFigures, http_record};
 pub use writer::GStreamWriter;
 
