@@ -578,11 +578,13 @@ impl BlockStore {
             // What is there now is not of this store.
             return Ok(false);
         }
-        let exists = |path| match self.context.disk.open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            other => other.is_ok(),
+        let exists = |path| match found(self.context.disk.open(path)) {
+            Ok(file) => Ok(file.is_some()),
+            Err(StoreError::Foreign) => Ok(false),
+            // It may be there, and claim blocks.
+            Err(StoreError::Disk(error)) => Err(error),
         };
-        let (has_data, has_state) = (exists(self.key.data()), exists(&self.key.state()));
+        let (has_data, has_state) = (exists(self.key.data())?, exists(&self.key.state())?);
         self.context.unlink(&self.key, has_data, has_state)?;
         Ok(has_data || has_state)
     }

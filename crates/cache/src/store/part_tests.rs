@@ -139,6 +139,15 @@ fn a_disk_tells_whether_it_can_free_parts() {
     assert_eq!((stored(&store), store.claimed_bytes()), (vec![0, 1, 3], 2_500));
 }
 
+#[test]
+fn a_state_that_cannot_be_looked_at_stays_and_is_no_success() {
+    let disk = MemoryDisk::default();
+    let store = store_all(&context(&disk));
+    disk.fail_later("open", 1, Errno::IO);
+    store.remove().unwrap_err();
+    assert_eq!(stored(&open(&context(&disk), ONE).unwrap()), [0, 1, 2, 3]);
+}
+
 /// Removes parts in all ways, until the disk stops.
 fn history(context: &Arc<StoreContext>, store: BlockStore) -> io::Result<()> {
     store.evict(&[0, 1]);

@@ -97,6 +97,7 @@ async fn history(seed: u64) {
             world.settle(&cache).await;
             world.disk.clear_faults();
             assert_eq!(cache.memory(), 0, "seed {seed}");
+            world.check_usage(&cache);
         }
         // The process ends while files may be open and written.
         let cut = (rng.draw().is_multiple_of(2)).then(|| rng.draw());
