@@ -3,14 +3,12 @@
 import json
 import re
 import socket
-import subprocess
 
 import pytest
 
 import peers
 import raw
 from tools import data, scalla, wait_until, xrdcp
-from web import OurWebServer
 
 KINDS = {"ours": peers.Ours, "theirs": peers.Theirs}
 HEAD = re.compile(r"<134>1 - (\S+) xrootd - firefly-json - ")
@@ -57,7 +55,7 @@ def keys(report):
     return [(key, list(value) if isinstance(value, dict) else value) for key, value in report.items()]
 
 
-def checked(reports, server, address="127.0.0.1", is_upload=False):
+def checked(reports, server, address="127.0.0.1"):
     """Checks what the two reports about a flow have, and returns the rest."""
     start, end = reports
     assert [report["flow-lifecycle"]["state"] for report in reports] == ["start", "end"]
@@ -66,7 +64,7 @@ def checked(reports, server, address="127.0.0.1", is_upload=False):
         assert report["netlink"]["rtt"] >= 0
         flow = report["flow-id"]
         assert flow == start["flow-id"] and flow["src-ip"] == flow["dst-ip"] == address
-        assert flow["dst-port" if is_upload else "src-port"] == server.port
+        assert flow["src-port"] == server.port
     life = end["flow-lifecycle"]
     assert start["flow-lifecycle"]["start-time"] == life["start-time"] <= life["end-time"] == life["current-time"]
     return [keys(report) for report in reports], start["context"], start["flow-id"]["afi"], start["flow-id"]["protocol"]
@@ -161,30 +159,29 @@ def test_other_flows_are_not_reported():
             assert found == experiments, "the first open of a session decides"
 
 
-def test_requests_of_http_are_flows():
-    with Fireflies() as collector, OurWebServer(f"xrootd.pmark domain any ffdest 127.0.0.1:{collector.port}\n") as server:
-        peers.place(server.tree / "f", data(300_000))
-        for number, words in enumerate((["-H", "SciTag: 133", "/f"], ["/f?scitag.flow=133"], ["-T", "/etc/hostname", "/p?scitag.flow=133"])):
-            done = subprocess.run(["curl", "-s4", "-o", "/dev/null", *words[:-1], server.origin + words[-1]], timeout=60)
-            assert done.returncode == 0
-            wait_until(lambda: len(collector.reports()) == 2 * number + 2)  # noqa: B023
-            rest, context, family, protocol = checked(collector.reports()[2 * number:], server, is_upload=number == 2)
-            name = "http-put" if number == 2 else "http-get"
-            assert context == {"experiment-id": 2, "activity-id": 5, "application": name}
-        subprocess.run(["curl", "-s", "-o", "/dev/null", f"{server.origin}/missing?scitag.flow=133"], timeout=60, check=True)
-        subprocess.run(["curl", "-s", "-o", "/dev/null", "-I", f"{server.origin}/f?scitag.flow=133"], timeout=60, check=True)
-        assert server.stop() == 0
-        assert len(collector.reports()) == 6
+FAULTS = (("map2exp default lhcb defsfile {fail} {registry}", "experiment 'lhcb' is not in the file"),
+          ("map2exp default atlas defsfile {fail} /missing", "/missing"),
+          ("map2exp default atlas defsfile {fail} /dev/zero", "not a regular file"))
 
 
-def test_rules_without_numbers_stop_the_start(tmp_path):
+@pytest.mark.parametrize(("line", "why"), FAULTS)
+def test_rules_without_numbers_stop_the_start_only_on_request(tmp_path, line, why):
     (tmp_path / "registry").write_text(json.dumps(REGISTRY))
     readable(tmp_path)
-    for line, why in (("map2exp default atlas", "name the file with them: defsfile /file"),
-                      (f"map2exp default lhcb defsfile {tmp_path}/registry", "experiment 'lhcb' is not in the file"),
-                      ("map2exp default atlas defsfile /missing", "/missing")):
-        with pytest.raises(RuntimeError, match=why):
-            peers.Ours(settings=f"xrootd.pmark ffdest 127.0.0.1:9 {line}\n").start()
+    settings = "xrootd.pmark domain any ffdest 127.0.0.1:{port} " + line + "\n"
+    with pytest.raises(RuntimeError, match=why):
+        peers.Ours(settings=settings.format(port=9, fail="fail", registry=tmp_path / "registry")).start()
+    with Fireflies() as collector:
+        settings = settings.format(port=collector.port, fail="nofail", registry=tmp_path / "registry")
+        with peers.Ours(settings=settings) as server:
+            for name in ("f", "g"):
+                peers.place(server.tree / name, data(100))
+            for name in ("/f", "/g?scitag.flow=133"):
+                with raw.Connection(server) as client:
+                    client.read(client.open(name), 0, 10)
+            wait_until(lambda: collector.reports("end"))
+            assert server.stop() == 0
+            assert [report["context"]["experiment-id"] for report in collector.reports("end")] == [2]
 
 
 def test_our_client_passes_the_tag_on(tmp_path):

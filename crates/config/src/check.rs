@@ -456,10 +456,13 @@ impl DiskCheck<'_> {
     fn packet_marking(&mut self) {
         let marking = &self.effective.monitoring.marking;
         let Some(settings) = &marking.value else { return };
-        let has_rules = !settings.experiments.is_empty() || !settings.activities.is_empty();
-        if has_rules && settings.registry.is_none() {
+        if settings.has_rules() && settings.registry.is_none() {
             let what = "xrootd.pmark: map2exp and map2act need the numbers of experiments".to_owned();
-            return self.wrong(&marking.origin, what, "name the file with them: defsfile /file");
+            let remedy = "name the file with them: defsfile /file";
+            match settings.needs_registry {
+                true => return self.wrong(&marking.origin, what, remedy),
+                false => self.warn(&marking.origin, what, remedy),
+            }
         }
         if !settings.is_silent && !settings.is_in_force() {
             let what = "xrootd.pmark: no flows are reported, because there is no collector".to_owned();

@@ -301,7 +301,7 @@ fn packet_marking_is_shown_as_a_directive_with_the_same_effect() {
     for text in [
         "ffdest origin",
         "domain local ffdest [::1]:5,origin ffecho 60 use nofirefly map2exp path /a x map2exp vo v y \
-         map2exp default x map2act x default p map2act x role r q map2act y user u p defsfile /f",
+         map2exp default x map2act x default p map2act x role r q map2act y user u p defsfile fail /f",
     ] {
         let loaded = read(&format!("xrootd.pmark {text}"));
         let lines = show(&loaded.effective);
@@ -325,11 +325,16 @@ fn wrong_values_of_packet_marking_stop_the_start() {
         ("map2exp project a b", "invalid pmark experiment determinant 'project'"),
         ("map2act a default", "pmark activity not specified"),
         ("map2act a group x y", "invalid pmark activity determinant 'group'"),
-        ("defsfile curl http://h/f", "does not download"),
     ] {
         let report = read(&format!("xrootd.pmark {text}")).report.to_string();
         assert!(report.contains(expected) && report.contains("error"), "{text}: {report}");
     }
-    let report = read("xrootd.pmark ffdest h use flowlabel").report.to_string();
-    assert!(report.contains("flow labels") || report.contains("flowlabel"), "{report}");
+    for text in
+        ["use flowlabel", "defsfile curl http://h/f", "defsfile nofail wget 10 https://h/f use scitag"]
+    {
+        let loaded = read(&format!("xrootd.pmark ffdest h {text}"));
+        let report = loaded.report.to_string();
+        assert!(report.contains("not in force") && !report.contains("error"), "{text}: {report}");
+        assert_eq!(loaded.effective.monitoring.marking.value.expect("it").registry, None, "{text}");
+    }
 }

@@ -5,7 +5,7 @@ use crate::status_counters::StatusCounters;
 use crate::tape::TapeRest;
 use auth::{Entity, Secret};
 use base::DescriptorBudget;
-use monitor::{FlowMarker, MetricsFormat};
+use monitor::MetricsFormat;
 use net::TlsServer;
 use std::fmt;
 use std::future::Future;
@@ -149,12 +149,12 @@ pub struct Config {
     pub listings: ListingPolicy,
     /// Files can be written. A server that cannot remove unfinished files must not accept any.
     pub accepts_uploads: bool,
+    /// Whether files can be fetched by COPY, which creates a file before its size is known.
+    pub accepts_pulls: bool,
     /// Third-party copies; `None` if they are not allowed.
     pub copies: Option<Copies>,
     /// Counters of each status, if a collector gets them.
     pub statuses: Option<Arc<StatusCounters>>,
-    /// Reports flows of data; `None` if none are reported.
-    pub marker: Option<Arc<FlowMarker>>,
     /// The issue of macaroons; `None` if POST is not supported.
     pub macaroons: Option<MacaroonEndpoints>,
     /// The types of checksums that the server computes, the default first.

@@ -3,7 +3,6 @@
 use crate::counters::ConnectionBytes;
 use crate::door::{ConnectionEnd, HttpFrontEnd};
 use crate::host_shares::{HeldShare, SharedPart};
-use crate::marked_flow::FlowSocket;
 use crate::service::{self, ServedConnection};
 use crate::stream::{ClientStream, ClientTransport, RewoundStream};
 use crate::{BUFFER_BYTES_MAX, HEAD_BYTES_MAX, HEAD_TIME_MAX, HEADERS_MAX};
@@ -49,12 +48,11 @@ pub(crate) async fn serve(permit: HttpPermit, socket: TcpStream, peer: SocketAdd
     // Replies are written whole, so that waiting for more would only delay their end.
     let _ = socket.set_nodelay(true);
     let is_tls = first.first() == Some(&0x16);
-    let flow_socket = permit.shared().config.marker.as_ref().and_then(|_| FlowSocket::new(&socket));
     let bytes = ConnectionBytes::new(permit.shared().counters.clone());
     let stream = RewoundStream::new(first, socket, bytes);
     let Some(transport) = transport(permit.shared(), stream, is_tls, peer).await else { return };
     let certificates = certificates(&transport);
-    let connection = ServedConnection::new(permit, peer, is_tls, certificates, flow_socket);
+    let connection = ServedConnection::new(permit, peer, is_tls, certificates);
     requests(&connection, ClientStream::new(transport, connection.shared().clone())).await;
     connection.disconnect();
 }

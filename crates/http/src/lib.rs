@@ -65,7 +65,6 @@ mod host_shares;
 mod limits;
 mod listing;
 mod macaroons;
-mod marked_flow;
 mod memory;
 mod metrics_page;
 mod names;

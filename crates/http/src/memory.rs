@@ -5,7 +5,6 @@
 //! gets no memory is refused with 503, before anything is done for it. HTTP takes at most half of the
 //! memory, so that sessions of the xroot protocol always find some, and one host at most a part of that.
 
-use crate::marked_flow::HttpFlow;
 use crate::reply::ReplyBody;
 use crate::service::ServedConnection;
 use crate::{
@@ -146,8 +145,6 @@ pub(crate) struct ChargedBody {
     connection: Arc<ServedConnection>,
     /// The method and the status, until the end of the body, if they are counted.
     unfinished: Option<(Method, StatusCode)>,
-    /// The flow that ends with the body.
-    _flow: Option<Arc<HttpFlow>>,
 }
 
 impl ChargedBody {
@@ -155,12 +152,11 @@ impl ChargedBody {
         body: ReplyBody,
         connection: Arc<ServedConnection>,
         (method, status): (Method, StatusCode),
-        flow: Option<Arc<HttpFlow>>,
     ) -> Self {
         // The replies to HEAD have no body on the network.
         let is_counted = connection.shared().config.statuses.is_some() && method != Method::HEAD;
         let unfinished = (is_counted && !body.is_end_stream()).then_some((method, status));
-        Self { body, connection, unfinished, _flow: flow }
+        Self { body, connection, unfinished }
     }
 }
 

@@ -6,7 +6,6 @@ use crate::connection::HttpPermit;
 use crate::door::HttpFrontEnd;
 use crate::host_shares::SharedPart;
 use crate::macaroons::{self, MacaroonEndpoint};
-use crate::marked_flow::{FlowSocket, HttpFlow};
 use crate::memory::{self, ChargedBody, ConnectionMemory};
 use crate::redirect::{self, ForwardedCgi};
 use crate::reply::{self, RequestRefusal, RequestReply};
@@ -76,8 +75,6 @@ pub(crate) struct ServedConnection {
     /// The certificates of the client.
     certificates: Option<Arc<[Vec<u8>]>>,
     number: u32,
-    /// The socket, if flows are reported.
-    pub(crate) flow_socket: Option<FlowSocket>,
     pub(crate) calls: Calls,
     pub(crate) memory: ConnectionMemory,
     /// Whether the client has disconnected.
@@ -93,7 +90,6 @@ impl ServedConnection {
         address: SocketAddr,
         is_tls: bool,
         certificates: Option<Arc<[Vec<u8>]>>,
-        flow_socket: Option<FlowSocket>,
     ) -> Arc<Self> {
         let shared = permit.shared();
         let calls = Calls::new(shared.files.clone(), shared.config.delay_max);
@@ -105,7 +101,6 @@ impl ServedConnection {
             peer,
             certificates,
             number,
-            flow_socket,
             calls,
             memory,
             gone: watch::Sender::new(false),
@@ -120,10 +115,6 @@ impl ServedConnection {
 
     pub(crate) fn address(&self) -> IpAddr {
         self.peer.address.ip()
-    }
-
-    pub(crate) fn peer_address(&self) -> SocketAddr {
-        self.peer.address
     }
 
     pub(crate) fn is_tls(&self) -> bool {
@@ -282,10 +273,9 @@ pub(crate) fn serve(
     let task = tokio::spawn(async move { (answer(connection, head, &mut body).await, body) });
     Box::pin(async move {
         // The connection must have the reply when it learns that nobody reads the rest of the body.
-        let (mut reply, _body) = task.await.map_err(|_| RequestPanic)?;
-        let flow = reply.extensions_mut().remove::<Arc<HttpFlow>>();
+        let (reply, _body) = task.await.map_err(|_| RequestPanic)?;
         let status = reply.status();
-        Ok(reply.map(|body| ChargedBody::new(body, charged, (method, status), flow)))
+        Ok(reply.map(|body| ChargedBody::new(body, charged, (method, status))))
     })
 }
 
@@ -378,7 +368,6 @@ async fn respond(
     if let Some(endpoint) = macaroon {
         return macaroons::reply(&context, endpoint, body).await;
     }
-    let upload = HttpFlow::of_upload(&context);
     let replied = match context.head.method.as_str() {
         "GET" | "HEAD" => get::reply(&context).await,
         "PUT" => upload::reply(&context, body).await,
@@ -390,8 +379,7 @@ async fn respond(
         "PATCH" => Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, "Request not supported yet.")),
         _ => Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, "Request not supported.")),
     };
-    drop(upload);
-    Ok(HttpFlow::of_download(&context, replied.unwrap_or_else(|refusal| context.refuse(refusal))))
+    Ok(replied.unwrap_or_else(|refusal| context.refuse(refusal)))
 }
 
 /// Refuses requests that servers behind each other could understand differently.

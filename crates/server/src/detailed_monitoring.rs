@@ -7,7 +7,7 @@ use crate::third_party::CopyRecords;
 use crate::transfer_monitor;
 use base::Supervisor;
 use cache::{CacheObserver, ClosedCacheFile};
-use config::{Effective, GStream};
+use config::{ConfigSource, Effective, GStream, LocalFiles, PacketMarking, PathKind};
 use http::StatusCounters;
 use monitor::{
     CachedFileFigures, FlowMarker, GStreamWriter, GStreams, MarkRules, MonitorStreams, RecordSender,
@@ -106,16 +106,35 @@ impl DetailedMonitors {
 fn marker(effective: &Effective, supervisor: &Supervisor) -> Result<Option<Arc<FlowMarker>>, StartError> {
     let settings = effective.monitoring.marking.value.as_ref().filter(|settings| settings.is_in_force());
     let Some(settings) = settings else { return Ok(None) };
-    let path = settings.registry.as_deref();
-    let failed = |why: &dyn std::fmt::Display| {
-        StartError::PacketMarking(format!("xrootd.pmark defsfile {}: {why}", path.unwrap_or_default()))
+    let rules = match mark_rules(settings) {
+        Ok(rules) => rules,
+        Err(why) if settings.needs_registry => return Err(StartError::PacketMarking(why)),
+        Err(why) => {
+            tracing::warn!("{why}; only the experiments that clients name are reported");
+            MarkRules::of_clients(settings)
+        }
     };
-    let text = path.map(std::fs::read_to_string).transpose().map_err(|error| failed(&error))?;
-    let rules = MarkRules::new(settings, text.as_deref()).map_err(|error| failed(&error))?;
     let (marker, sender) = FlowMarker::new(settings, rules, &effective.host);
     let started = supervisor.spawn("flows", "the reports about flows", move || sender.run());
     started.map_err(|source| StartError::System { what: "the thread of reports about flows", source })?;
     Ok(Some(marker))
+}
+
+/// Returns the rules of flows, with the numbers from the file if there are any.
+fn mark_rules(settings: &PacketMarking) -> Result<MarkRules, String> {
+    let path = settings.registry.as_deref().filter(|_| settings.has_rules());
+    let failed =
+        |why: &dyn std::fmt::Display| format!("xrootd.pmark defsfile {}: {why}", path.unwrap_or_default());
+    let text = path.map(read_registry).transpose().map_err(|error| failed(&error))?;
+    MarkRules::new(settings, text.as_deref()).map_err(|error| failed(&error))
+}
+
+/// Reads the file with the numbers of experiments, which has a bounded size.
+fn read_registry(path: &str) -> io::Result<String> {
+    if matches!(LocalFiles.kind(path)?, PathKind::File { .. }) {
+        return String::from_utf8(LocalFiles.read(path)?).map_err(io::Error::other);
+    }
+    Err(io::Error::other("it is not a regular file"))
 }
 
 /// Adds the counters of HTTP to the writer of their stream.

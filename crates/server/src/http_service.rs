@@ -68,7 +68,6 @@ impl HttpService {
         let observer = monitors.copies.clone().map(|records| records as Arc<dyn HttpCopyObserver>);
         config.copies = third_party::http_copies(effective, observer);
         config.statuses = monitors.statuses.clone();
-        config.marker = monitors.marker.clone();
         let started = HttpDoor::start(config, files.clone());
         let door = started.map_err(|source| StartError::System { what: "the threads of HTTP", source })?;
         let encrypted = if effective.network.tls.is_some() { "HTTP and HTTPS are" } else { "HTTP is" };
@@ -142,9 +141,9 @@ fn configuration(
         delay_max: *values.delay_max,
         listings,
         accepts_uploads: accepts_uploads(effective),
+        accepts_pulls: !*effective.proxy.enabled || is_object_store(effective),
         copies: None,
         statuses: None,
-        marker: None,
         macaroons: None,
         checksums: effective.protocol.checksums.offered.iter().map(|kind| kind.name().to_owned()).collect(),
         status,
@@ -163,6 +162,11 @@ fn accepts_uploads(effective: &Effective) -> bool {
         let fixed = origin.fixed.as_ref().map(|server| &server.protocol);
         fixed.into_iter().chain(&origin.forwards).all(|protocol| protocol.is_http())
     })
+}
+
+/// Reports whether the origin of a proxy is an object store, to which files of unknown size can be sent.
+fn is_object_store(effective: &Effective) -> bool {
+    effective.proxy.origin.as_ref().is_some_and(|origin| origin.bucket.is_some())
 }
 
 /// Returns the tape API, if the configuration asks for it.

@@ -75,7 +75,7 @@ fn option(
             limit(settings.activities.len(), token)?;
             settings.activities.push((experiment, rule, name));
         }
-        "defsfile" => settings.registry = Some(registry(arguments, draft)?),
+        "defsfile" => registry(arguments, settings, draft)?,
         _ => return Err(arguments.invalid(token, "pmark option")),
     }
     Ok(())
@@ -175,21 +175,27 @@ fn activity_rule(arguments: &mut Arguments<'_>) -> Result<ActivityRule, Directiv
     })
 }
 
-/// Reads `[fail|nofail] {/file|{curl|wget} [timeout] url}`.
-fn registry(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<String, DirectiveFault> {
-    for word in ["fail", "nofail"] {
-        if let Some(token) = arguments.take(word) {
-            option_without_effect(arguments, token, draft);
-        }
+/// Reads `[fail|nofail] {/file|{curl|wget} [timeout] url}`. The server downloads nothing.
+fn registry(
+    arguments: &mut Arguments<'_>,
+    settings: &mut PacketMarking,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    settings.needs_registry = false;
+    while let Some(word @ ("fail" | "nofail")) = arguments.peek() {
+        settings.needs_registry = word == "fail";
+        arguments.next();
     }
     let token = arguments.need("pmark defsfile")?;
-    if matches!(token.text.as_str(), "curl" | "wget") {
-        let what = "the server does not download the numbers of experiments".to_owned();
-        return Err(DirectiveFault::at(
-            token,
-            what,
-            "download the file, and name its path: defsfile /file".to_owned(),
-        ));
+    if !matches!(token.text.as_str(), "curl" | "wget") {
+        settings.registry = Some(values::path(token, "pmark defsfile")?);
+        return Ok(());
     }
-    values::path(token, "pmark defsfile")
+    settings.registry = None;
+    option_not_yet(arguments, token, draft);
+    if arguments.peek().is_some_and(|word| !word.contains("://")) {
+        arguments.next();
+    }
+    arguments.need("pmark defsfile")?;
+    Ok(())
 }

@@ -158,7 +158,7 @@ pub(super) const SECTION: Section = Section {
             UsageFrequency::Common,
             "[[no]debug] [[no]trace] [domain {any|local|remote}] [[no]fail] [ffdest host[:port][,origin[:port]]] [ffecho time] \
              [use [no]{firefly|flowlabel|flowlabel+ff|scitag}…] [map2exp {default|path /path|vo name} experiment] \
-             [map2act experiment {default|role name|user name} activity] [defsfile /file]",
+             [map2act experiment {default|role name|user name} activity] [defsfile [[no]fail] /file]",
             packet_marking::packet_marking,
         )
         .default("off; domain remote, use firefly scitag, port 10514")

@@ -61,9 +61,17 @@ pub struct PacketMarking {
     pub activities: Vec<(String, ActivityRule, String)>,
     /// The file with the numbers of experiments and activities.
     pub registry: Option<String>,
+    /// The server does not start if a rule has no number. Otherwise only the marks of clients count then.
+    pub needs_registry: bool,
 }
 
 impl PacketMarking {
+    /// Reports whether there are rules, which need the numbers of experiments.
+    #[must_use]
+    pub const fn has_rules(&self) -> bool {
+        !self.experiments.is_empty() || !self.activities.is_empty()
+    }
+
     /// Reports whether reports are sent anywhere.
     #[must_use]
     pub fn is_in_force(&self) -> bool {

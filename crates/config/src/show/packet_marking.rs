@@ -34,6 +34,7 @@ pub(super) fn arguments(settings: &PacketMarking) -> String {
             ActivityRule::User(user) => format!("map2act {experiment} user {user} {name}"),
         });
     }
-    words.extend(settings.registry.as_ref().map(|file| format!("defsfile {file}")));
+    let fail = if settings.needs_registry { "fail " } else { "" };
+    words.extend(settings.registry.as_ref().map(|file| format!("defsfile {fail}{file}")));
     words.join(" ")
 }

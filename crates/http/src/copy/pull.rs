@@ -44,6 +44,10 @@ pub(super) async fn reply(
         let text = "This server takes no files over HTTP, because it could not remove unfinished ones.";
         return Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, text));
     }
+    if !context.shared().config.accepts_pulls {
+        let text = "This server fetches no files, because a file must have a size before it is sent to its origin. Use PUT.";
+        return Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, text));
+    }
     if context.target.path.as_bytes().ends_with(b"/") {
         return Err(RequestRefusal::new(StatusCode::CONFLICT, "The path is that of a directory."));
     }

@@ -3,12 +3,16 @@
 use config::{ActivityRule, ExperimentRule, PacketMarking};
 use serde_json::Value;
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use thiserror::Error;
 
 /// Bits of an activity in the number that clients send.
 const ACTIVITY_BITS: u32 = 6;
 /// The numbers that clients can send.
-const TAGS: std::ops::RangeInclusive<u32> = 64..=65_535;
+const TAGS: RangeInclusive<u32> = 64..=65_535;
+/// The numbers of experiments and activities that fit into them.
+const EXPERIMENTS: RangeInclusive<u32> = 1..=1023;
+const ACTIVITIES: RangeInclusive<u32> = 0..=63;
 
 /// The numbers of an experiment and of one of its activities.
 pub(super) type Marks = (u32, u32);
@@ -52,19 +56,24 @@ struct ActivityRules {
 }
 
 impl MarkRules {
-    /// Returns the rules of a configuration, with the contents of the file that it names.
-    ///
-    /// # Errors
-    /// [`RegistryError`].
-    pub fn new(settings: &PacketMarking, registry: Option<&str>) -> Result<Self, RegistryError> {
-        let mut rules = Self {
+    /// Returns the rules if only the marks of clients count.
+    pub fn of_clients(settings: &PacketMarking) -> Self {
+        Self {
             accepts_tags: !settings.ignores_tags,
             paths: Vec::new(),
             organizations: HashMap::new(),
             default: None,
             activities: HashMap::new(),
-        };
-        if settings.experiments.is_empty() && settings.activities.is_empty() {
+        }
+    }
+
+    /// Returns the rules of a configuration, with the contents of the file that it names.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn new(settings: &PacketMarking, registry: Option<&str>) -> Result<Self, RegistryError> {
+        let mut rules = Self::of_clients(settings);
+        if !settings.has_rules() {
             return Ok(rules);
         }
         let registry = ExperimentNumbers::parse(registry.ok_or(RegistryError::Missing)?)?;
@@ -96,7 +105,8 @@ impl MarkRules {
         path: &str,
         (organizations, roles, user): (Option<&str>, Option<&str>, Option<&str>),
     ) -> Option<Marks> {
-        let tag = tag.filter(|_| self.accepts_tags).and_then(|tag| tag.parse().ok());
+        let tag = tag.filter(|tag| self.accepts_tags && tag.bytes().all(|byte| byte.is_ascii_digit()));
+        let tag = tag.and_then(|tag| tag.parse().ok());
         if let Some(tag) = tag.filter(|tag| TAGS.contains(tag)) {
             return Some((tag >> ACTIVITY_BITS, tag & ((1 << ACTIVITY_BITS) - 1)));
         }
@@ -119,34 +129,31 @@ fn is_below(path: &str, directory: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// Returns the name and the number of an entry.
+fn named(entry: &Value, (name, number): (&str, &str), range: &RangeInclusive<u32>) -> Option<(String, u32)> {
+    let name = entry.get(name)?.as_str()?.to_owned();
+    let number = u32::try_from(entry.get(number)?.as_u64()?).ok()?;
+    range.contains(&number).then_some((name, number))
+}
+
 /// The numbers of experiments, and those of their activities.
 struct ExperimentNumbers(HashMap<String, (u32, HashMap<String, u32>)>);
 
 impl ExperimentNumbers {
+    /// Reads a registry. Entries without a name or a number that can be used do not count: the registry is common to all
+    /// sites, and those of others must not be in the way.
     fn parse(text: &str) -> Result<Self, RegistryError> {
         let invalid = |what: &str| RegistryError::Invalid(what.to_owned());
         let found: Value = serde_json::from_str(text).map_err(|error| invalid(&error.to_string()))?;
-        let list = |value: &Value, key: &str| value.get(key).and_then(Value::as_array).cloned();
-        let named = |value: &Value, name: &str, number: &str| {
-            let name = value.get(name).and_then(Value::as_str)?.to_owned();
-            let number = u32::try_from(value.get(number).and_then(Value::as_u64)?).ok()?;
-            Some((name, number))
+        let experiments = found.get("experiments").and_then(Value::as_array);
+        let experiments = experiments.ok_or_else(|| invalid("it has no list 'experiments'"))?;
+        let experiment = |value: &Value| {
+            let (name, number) = named(value, ("expName", "expId"), &EXPERIMENTS)?;
+            let activities = value.get("activities").and_then(Value::as_array).into_iter().flatten();
+            let activity = |value| named(value, ("activityName", "activityId"), &ACTIVITIES);
+            Some((name, (number, activities.filter_map(activity).collect())))
         };
-        let mut experiments = HashMap::new();
-        for experiment in
-            list(&found, "experiments").ok_or_else(|| invalid("it has no list 'experiments'"))?
-        {
-            let (name, number) = named(&experiment, "expName", "expId")
-                .ok_or_else(|| invalid("an experiment has no 'expName' or 'expId'"))?;
-            let mut activities = HashMap::new();
-            for activity in list(&experiment, "activities").unwrap_or_default() {
-                let (name, number) = named(&activity, "activityName", "activityId")
-                    .ok_or_else(|| invalid("an activity has no 'activityName' or 'activityId'"))?;
-                activities.insert(name, number);
-            }
-            experiments.insert(name, (number, activities));
-        }
-        Ok(Self(experiments))
+        Ok(Self(experiments.iter().filter_map(experiment).collect()))
     }
 
     fn experiment(&self, name: &str) -> Result<u32, RegistryError> {
@@ -211,6 +218,7 @@ mod tests {
             ("65536", None),
             ("-1", None),
             ("x", None),
+            ("+133", None),
             ("", None),
         ] {
             assert_eq!(rules.marks(Some(tag), "/f", NOBODY), marks, "{tag}");
@@ -221,13 +229,26 @@ mod tests {
     }
 
     #[test]
-    fn names_without_numbers_stop_the_start() {
+    fn entries_that_cannot_be_used_do_not_count() {
+        let others = r#"{"experiments":[{}, 7, {"expName":"a","expId":-1}, {"expName":"b","expId":1024},
+            {"expName":"atlas","expId":2,"activities":[{}, {"activityName":"prod","activityId":5},
+                {"activityName":"user","activityId":64}]}]}"#;
+        let mut atlas = settings();
+        atlas.experiments.retain(|(_, name)| name == "atlas");
+        atlas.activities.retain(|(_, _, name)| name == "prod");
+        let rules = MarkRules::new(&atlas, Some(others)).unwrap();
+        assert_eq!(rules.marks(None, "/at/f", NOBODY), Some((2, 5)));
+        assert!(MarkRules::new(&settings(), Some(others)).unwrap_err().to_string().contains("'cms'"));
+        assert_eq!(MarkRules::of_clients(&settings()).marks(None, "/at/f", NOBODY), None);
+        assert_eq!(MarkRules::of_clients(&settings()).marks(Some("133"), "/f", NOBODY), Some((2, 5)));
+    }
+
+    #[test]
+    fn names_without_numbers_are_failures() {
         let failure =
             |settings: &PacketMarking, registry| MarkRules::new(settings, registry).unwrap_err().to_string();
         assert!(failure(&settings(), None).contains("defsfile"));
-        for text in
-            ["", "[]", "{}", "{\"experiments\":[{}]}", "{\"experiments\":[{\"expName\":\"a\",\"expId\":-1}]}"]
-        {
+        for text in ["", "[]", "{}", "{\"experiments\":1}"] {
             assert!(failure(&settings(), Some(text)).contains("not valid"), "{text}");
         }
         let mut unknown = settings();
