@@ -1,10 +1,7 @@
 //! [`CachedFile`]: one version of a file that readers have open. It performs the actions of its
 //! [`FileFill`](crate::FileFill).
 
-mod parts;
-
 use super::fetch_memory::FetchMemory;
-use super::file_parts::{FileParts, ReaderPart};
 use super::period::{ClosedCacheFile, PeriodFigures};
 use super::shared::CacheShared;
 use super::{CacheOrigin, CacheReadError};
@@ -20,8 +17,6 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
-
-pub(super) use parts::PartEviction;
 
 /// The bytes of a read, in parts that are in no order. They cover it without gaps.
 pub(super) type ReadParts = Vec<(u64, Bytes)>;
@@ -56,7 +51,6 @@ struct CachedFileState<O: CacheOrigin> {
     failure: Option<CacheReadError<O::Failure>>,
     access: CacheAccess,
     period: PeriodFigures,
-    parts: FileParts,
 }
 
 struct PendingParts<O: CacheOrigin> {
@@ -69,7 +63,6 @@ struct ReaderState<O: CacheOrigin> {
     /// The session of the reader, for the turns of sessions at the disk.
     owner: Owner,
     pattern: ReadPattern,
-    part: ReaderPart,
     attached: i64,
 }
 
@@ -101,7 +94,6 @@ impl<O: CacheOrigin> CachedFile<O> {
             bytes_missed: 0,
             bytes_bypassed: 0,
         };
-        let parts = FileParts::new(store.version().size, shared.part_bytes, store.block_bytes());
         let state = CachedFileState {
             fill,
             fetched: HashMap::new(),
@@ -111,7 +103,6 @@ impl<O: CacheOrigin> CachedFile<O> {
             failure: None,
             access,
             period: PeriodFigures::default(),
-            parts,
         };
         Some(Arc::new(Self {
             shared: shared.clone(),
@@ -169,8 +160,7 @@ impl<O: CacheOrigin> CachedFile<O> {
         let mut state = self.state();
         let id = ReaderId(state.next());
         let attached = self.shared.now();
-        let (pattern, part) = (ReadPattern::default(), ReaderPart::default());
-        state.readers.insert(id, ReaderState { origin, owner, pattern, part, attached });
+        state.readers.insert(id, ReaderState { origin, owner, pattern: ReadPattern::default(), attached });
         state.access.opens = state.access.opens.saturating_add(1);
         id
     }
@@ -272,7 +262,7 @@ impl<O: CacheOrigin> CachedFile<O> {
         state.reads.insert(read, PendingParts { parts: Vec::new(), done });
         let actions = state.fill.read(read, reader, bytes.clone(), memory);
         let mut work = self.apply_reserved(&mut state, actions, memory);
-        let next = state.note_read(reader, &bytes);
+        let next = state.readers.get_mut(&reader).map(|reader| reader.pattern.next(&bytes));
         let limit = self.shared.prefetch_bytes;
         if let Some(next) = next.filter(|next| may_store && limit > 0 && !next.is_empty()) {
             let next = next.start..next.end.min(next.start.saturating_add(limit));
@@ -303,10 +293,8 @@ impl<O: CacheOrigin> CachedFile<O> {
         if next.start < end && !ahead.all(|block| state.fill.stored().contains(block)) {
             return false;
         }
-        let CachedFileState { readers, parts, .. } = &mut *state;
-        if let Some(reader) = readers.get_mut(&reader) {
+        if let Some(reader) = state.readers.get_mut(&reader) {
             reader.pattern = pattern;
-            parts.read(&mut reader.part, bytes);
         }
         let length = bytes.end - bytes.start;
         state.access.bytes_hit = added(state.access.bytes_hit, length);
@@ -401,12 +389,8 @@ impl<O: CacheOrigin> CachedFile<O> {
     fn count_stored(&self, state: &mut CachedFileState<O>, block: u64) {
         let bytes = state.fill.bytes_of(block);
         state.period.stored += bytes.end - bytes.start;
-        let (part, length) = (state.parts.of(bytes.start), bytes.end - bytes.start);
-        let is_begin = self.shared.index.grow(&self.key, (part, length), &self.is_retired);
-        if let Some(part) = part.filter(|_| is_begin) {
-            state.parts.begun(part);
-        }
-        self.shared.take_room(length);
+        self.shared.index.grow(&self.key, bytes.end - bytes.start, &self.is_retired);
+        self.shared.take_room(bytes.end - bytes.start);
     }
 
     #[cfg(test)]
@@ -435,8 +419,7 @@ impl<O: CacheOrigin> CachedFile<O> {
             let bad = state.fill.bytes_of(block);
             // Another read may have found it before.
             if state.fill.stored().contains(block) {
-                let part = state.parts.of(bad.start);
-                self.shared.index.shrink(&self.key, (part, bad.end - bad.start), &self.is_retired);
+                self.shared.index.shrink(&self.key, bad.end - bad.start, &self.is_retired);
             }
             state.give_part(read, good..bad.start.max(good), &bytes, &content);
             good = bad.end.clamp(good, bytes.end);
@@ -526,13 +509,6 @@ impl<O: CacheOrigin> CachedFileState<O> {
     fn next(&mut self) -> u64 {
         self.next += 1;
         self.next
-    }
-
-    /// Notes a read. Returns what its reader will probably read next.
-    fn note_read(&mut self, reader: ReaderId, bytes: &Range<u64>) -> Option<Range<u64>> {
-        let reader = self.readers.get_mut(&reader)?;
-        self.parts.read(&mut reader.part, bytes);
-        Some(reader.pattern.next(bytes))
     }
 
     fn reader_of(&self, read: ReadId) -> Option<&ReaderState<O>> {

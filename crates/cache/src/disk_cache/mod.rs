@@ -11,7 +11,6 @@
 //! | `counters` | [`DiskCacheStatus`]: the state of the cache and its counters |
 //! | `directory_totals` | `DirectoryTotals`: the stored bytes of some directories |
 //! | `fetch_memory` | `FetchMemory`: the limit of the memory of fetches |
-//! | `file_parts` | `FileParts`: the parts of an open file, and which of them readers request |
 //! | `index_recorder` | `IndexRecorder`: the index is recorded for the next process |
 //! | `index_trust` | `IndexTrust`: how far the index agrees with the disk |
 //! | `origin` | [`CacheOrigin`]: the source of a cached file |
@@ -19,11 +18,9 @@
 //! | `pins` | files that stay because an administrator has pinned them |
 //! | `reader` | [`CacheReader`]: a reader of a cached file |
 //! | `removal` | the removal of files when the disk is full, and regular flushes |
-//! | `removal_batch` | `RemovalBatch`: files and parts of files that are removed together |
 //! | `scan` | the search for files that earlier processes have stored |
 //! | `settings` | [`DiskCacheSettings`] |
 //! | `shared` | `CacheShared`: what all files share |
-//! | `split_files` | `SplitFiles`: the files of which the index knows the parts |
 //! | `table` | `CacheTable`: the files that are open or being opened |
 //! | `work` | requests at the origin, and calls of the disk |
 //!
@@ -38,7 +35,6 @@ mod clock;
 mod counters;
 mod directory_totals;
 mod fetch_memory;
-mod file_parts;
 mod index_recorder;
 mod index_trust;
 mod origin;
@@ -46,11 +42,9 @@ mod period;
 mod pins;
 mod reader;
 mod removal;
-mod removal_batch;
 mod scan;
 mod settings;
 mod shared;
-mod split_files;
 mod table;
 mod work;
 
@@ -151,7 +145,6 @@ impl<O: CacheOrigin> DiskCache<O> {
         let writes = Pool::new("cache-write", WRITE_THREADS);
         let context = StoreContext::new(disk, settings.block_bytes).closing_on(writes.clone());
         let context = Arc::new(context.with_pages_of(settings.paged_bytes));
-        let has_parts = settings.part_bytes.is_some() && context.can_discard()?;
         let shared = Arc::new(CacheShared::new(
             runtime,
             context,
@@ -159,7 +152,6 @@ impl<O: CacheOrigin> DiskCache<O> {
             CacheIndex::new(settings.limits.capacity((usage.0, 0), 0)),
             Pool::new("cache-read", READ_THREADS),
             writes,
-            settings.part_bytes.filter(|_| has_parts),
             (settings.prefetch_bytes, settings.patience),
             clock,
         ));
@@ -236,7 +228,7 @@ impl<O: CacheOrigin> DiskCache<O> {
                 let current = file.version();
                 if current == version && !file.has_changed() {
                     let id = file.attach(origin.clone(), owner);
-                    file.note_opened(false);
+                    cache.shared.index.opened(&key, file.stored_bytes(), cache.shared.used_now());
                     return Some(CacheReader::new(cache.clone(), file.clone(), id, origin));
                 }
                 if current.modified > version.modified {
@@ -250,7 +242,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             let file = cache.open_file(&key, version).await?;
             *open = Some(file.clone());
             let id = file.attach(origin.clone(), owner);
-            file.note_opened(true);
+            cache.shared.index.opened(&key, file.stored_bytes(), cache.shared.used_now());
             Some(CacheReader::new(cache.clone(), file, id, origin))
         });
         // A disk that hangs delays readers for a while, and then they are served from the origin.
@@ -353,15 +345,14 @@ impl<O: CacheOrigin> DiskCache<O> {
     /// they could not be removed.
     async fn remove_stored(&self, key: &CacheKey, owner: Owner) -> Option<bool> {
         let (context, of) = (self.shared.context.clone(), key.clone());
-        self.note_removed(key, self.shared.on_disk_for(owner, move || context.remove(&of)).await?, false)
+        self.note_removed(key, self.shared.on_disk_for(owner, move || context.remove(&of)).await?)
     }
 
-    /// Takes the result of a removal. Returns what was there, or `absent` if that is not of the cache; `None` if it could
-    /// not be removed.
-    fn note_removed<T>(&self, key: &CacheKey, result: Result<T, StoreError>, absent: T) -> Option<T> {
+    /// Takes the result of a removal. Returns whether there were files; `None` if they could not be removed.
+    fn note_removed(&self, key: &CacheKey, result: Result<bool, StoreError>) -> Option<bool> {
         match result {
             Ok(was_there) => Some(was_there),
-            Err(StoreError::Foreign) => Some(absent),
+            Err(StoreError::Foreign) => Some(false),
             Err(StoreError::Disk(error)) => {
                 self.shared.note_disk_failure(key, &error);
                 None
@@ -380,7 +371,6 @@ impl<O: CacheOrigin> DiskCache<O> {
             if !is_current || file.has_readers() || !file.is_idle() {
                 return;
             }
-            file.note_requests();
             let closing = file.clone();
             let closed = cache.shared.on_disk(move || {
                 closing.end_period();
@@ -395,7 +385,6 @@ impl<O: CacheOrigin> DiskCache<O> {
                     }
                     return 0;
                 }
-                closing.store.detach();
                 claimed
             });
             let claimed = closed.await;
@@ -439,7 +428,6 @@ impl<O: CacheOrigin> DiskCache<O> {
             bytes_stored: shared.stored(),
             damaged_blocks: counters.damaged_blocks.get(),
             evicted_files: counters.evicted_files.get(),
-            evicted_parts: counters.evicted_parts.get(),
             evicted_bytes: counters.evicted_bytes.get(),
         }
     }

@@ -35,8 +35,6 @@ pub(super) struct CacheShared {
     /// The threads for reads from the disk, and those for everything else.
     pub(super) reads: Arc<Pool>,
     pub(super) writes: Arc<Pool>,
-    /// The size of the parts of files that are removed one by one; `None` for whole files only.
-    pub(super) part_bytes: Option<u64>,
     /// Maximum number of bytes that are fetched ahead of a reader.
     pub(super) prefetch_bytes: u64,
     /// Time that a reader waits for the fetch of another one.
@@ -85,7 +83,6 @@ impl CacheShared {
         index: CacheIndex,
         reads: Arc<Pool>,
         writes: Arc<Pool>,
-        part_bytes: Option<u64>,
         (prefetch_bytes, patience): (u64, Duration),
         clock: CacheClock,
     ) -> Self {
@@ -97,7 +94,6 @@ impl CacheShared {
             trust: IndexTrust::default(),
             reads,
             writes,
-            part_bytes,
             prefetch_bytes,
             patience,
             clock,

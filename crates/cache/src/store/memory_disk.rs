@@ -21,8 +21,6 @@ const SECTOR: usize = 512;
 struct Inode {
     content: Vec<u8>,
     durable: Vec<u8>,
-    /// For each byte of the content, whether its space was freed. The bytes behind it have theirs.
-    freed: Vec<bool>,
     attributes: BTreeSet<String>,
     is_sparse: bool,
     /// It is a file of the recorded index.
@@ -60,12 +58,6 @@ struct State {
     /// Interval of reads without waiting that find only a part of their bytes in memory; 0 for none.
     cold_one_of: u64,
     reads_now: u64,
-}
-
-impl Inode {
-    fn allocated(&self) -> u64 {
-        (self.content.len() - self.freed.iter().filter(|is_freed| **is_freed).count()) as u64
-    }
 }
 
 impl State {
@@ -348,7 +340,7 @@ impl MemoryDisk {
                     }
                 }
                 after.truncate(size);
-                (inode.content, inode.durable, inode.freed) = (after.clone(), after, Vec::new());
+                (inode.content, inode.durable) = (after.clone(), after);
             }
             (state.names, state.durable) = (names.clone(), names);
             state.mounts += 1;
@@ -451,7 +443,7 @@ impl CacheDisk for MemoryDisk {
 
     fn usage(&self) -> io::Result<(u64, u64)> {
         let state = self.call("usage")?;
-        let used = state.names.values().map(|inode| state.inodes[*inode].allocated()).sum();
+        let used = state.names.values().map(|inode| state.inodes[*inode].content.len() as u64).sum();
         Ok((1 << 20, used))
     }
 
@@ -496,33 +488,13 @@ impl CacheDiskFile for MemoryFile {
         let mut state = self.call("write")?;
         let room = state.room.unwrap_or(u64::MAX).min(from.len() as u64) as usize;
         state.room = state.room.map(|left| left - room as u64);
-        let Inode { content, freed, .. } = &mut state.inodes[self.inode];
+        let content = &mut state.inodes[self.inode].content;
         let end = offset as usize + room;
-        let begin = freed.len().min(offset as usize);
-        let rewritten = begin..freed.len().min(end);
-        freed[rewritten].fill(false);
         if content.len() < end {
-            // What was never written has no space either.
-            let gap = content.len()..(offset as usize).max(content.len());
-            if !gap.is_empty() {
-                freed.resize(gap.start, false);
-                freed.resize(gap.end, true);
-            }
             content.resize(end, 0);
         }
         content[offset as usize..end].copy_from_slice(&from[..room]);
         if room < from.len() { Err(Errno::NOSPC.into()) } else { Ok(()) }
-    }
-
-    fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
-        let mut state = self.call("discard")?;
-        let Inode { content, freed, .. } = &mut state.inodes[self.inode];
-        let end = content.len().min((offset + length) as usize);
-        let begin = end.min(offset as usize);
-        content[begin..end].fill(0);
-        freed.resize(freed.len().max(end), false);
-        freed[begin..end].fill(true);
-        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -536,7 +508,7 @@ impl CacheDiskFile for MemoryFile {
         let state = self.call("status")?;
         let inode = &state.inodes[self.inode];
         let size = inode.content.len() as u64;
-        Ok(PlainStatus { size, allocated: if inode.is_sparse { 0 } else { inode.allocated() }, modified: 0 })
+        Ok(PlainStatus { size, allocated: if inode.is_sparse { 0 } else { size }, modified: 0 })
     }
 
     fn set_attribute(&self, name: &str, _: &[u8]) -> io::Result<()> {
