@@ -165,6 +165,13 @@ impl ProxyFiles {
         }
     }
 
+    /// Waits until the use of all files of the disk cache is over and recorded, at most for this time.
+    pub async fn cache_closed(&self, limit: std::time::Duration) {
+        if let Some(cache) = self.cache.as_ref().and_then(FileCache::disk) {
+            cache.closed(limit).await;
+        }
+    }
+
     /// Returns the state of the memory cache, if there is one.
     pub fn memory_cache_status(&self) -> Option<MemoryCacheStatus> {
         Some(self.cache.as_ref()?.memory()?.status())

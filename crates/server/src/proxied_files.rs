@@ -35,6 +35,9 @@ const CONNECTIONS_SHARE: usize = 4;
 /// Time within which the name of the origin is looked up at the start.
 const LOOK_UP_TIME: Duration = Duration::from_secs(10);
 
+/// Maximum time that the end of the server waits for the records of cached files that were open.
+const LAST_FILES_MAX: Duration = Duration::from_secs(2);
+
 /// Ids of prepare requests in the form of other servers.
 struct ProxyPrepares(Prepares);
 
@@ -262,6 +265,13 @@ pub(crate) fn query_answer(effective: &Effective) -> Option<String> {
     let bucket = || origin.bucket.as_ref().map(OriginBucket::url);
     let fixed = origin.fixed.as_ref().map(ProxyServer::authority).or_else(bucket).unwrap_or_default();
     Some(format!("{forwards}{fixed}"))
+}
+
+/// Waits until the cache has recorded the use of the files that clients had open, within a limited time.
+pub(crate) async fn end(proxy: Option<Arc<ProxyFiles>>) {
+    if let Some(proxy) = proxy {
+        proxy.cache_closed(LAST_FILES_MAX).await;
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! [`CachedFile`]: one version of a file that readers have open. It performs the actions of its
 //! [`FileFill`](crate::FileFill).
 
+mod periods;
+
 use super::fetch_memory::FetchMemory;
-use super::period::{ClosedCacheFile, PeriodFigures};
+use super::period::PeriodFigures;
 use super::shared::CacheShared;
 use super::{CacheOrigin, CacheReadError};
 use crate::store::BlockStore;
@@ -204,40 +206,6 @@ impl<O: CacheOrigin> CachedFile<O> {
     pub(super) fn stored_bytes(&self) -> u64 {
         let version = self.store.version();
         crate::store::stored_bytes(self.state().fill.stored(), self.store.block_bytes(), version.size)
-    }
-
-    /// Records this period, and passes it to the observer.
-    pub(super) fn end_period(&self) {
-        let access = self.take_access();
-        self.store.record_access(access, self.shared.now());
-        let mut state = self.state();
-        let PeriodFigures { stored, ahead, damaged, remotes } = std::mem::take(&mut state.period);
-        let blocks_stored = state.fill.stored().present();
-        drop(state);
-        if let Some(observer) = self.shared.observer.get() {
-            observer.closed(&ClosedCacheFile {
-                path: self.key.data(),
-                size: self.version().size,
-                block_bytes: self.store.block_bytes(),
-                blocks_stored,
-                opens: self.store.opens(),
-                access,
-                stored,
-                ahead,
-                damaged,
-                remotes: &remotes,
-            });
-        }
-    }
-
-    /// Returns the record of this period, once.
-    fn take_access(&self) -> CacheAccess {
-        let mut state = self.state();
-        let now = self.shared.now();
-        let next = CacheAccess { attached: now, ..state.access };
-        let next =
-            CacheAccess { opens: 0, duration: 0, bytes_hit: 0, bytes_missed: 0, bytes_bypassed: 0, ..next };
-        CacheAccess { detached: now, ..std::mem::replace(&mut state.access, next) }
     }
 
     /// Returns the number of bytes of the blocks of a range.

@@ -32,6 +32,7 @@ mod cached_file;
 mod changes;
 mod client_commands;
 mod clock;
+mod closing;
 mod counters;
 mod directory_totals;
 mod fetch_memory;
@@ -358,44 +359,6 @@ impl<O: CacheOrigin> DiskCache<O> {
                 None
             }
         }
-    }
-
-    /// Ends the use of a file without readers, when nothing of it is fetched or stored any longer.
-    fn close_later(self: &Arc<Self>, file: &Arc<CachedFile<O>>) {
-        let (cache, file) = (self.clone(), file.clone());
-        self.shared.runtime.spawn(async move {
-            file.wait_idle().await;
-            let slot = cache.table.slot(&file.key);
-            let mut open = slot.lock().await;
-            let is_current = open.as_ref().is_some_and(|current| Arc::ptr_eq(current, &file));
-            if !is_current || file.has_readers() || !file.is_idle() {
-                return;
-            }
-            let closing = file.clone();
-            let closed = cache.shared.on_disk(move || {
-                closing.end_period();
-                closing.flush().ok();
-                let claimed = closing.store.claimed_bytes();
-                if claimed == 0
-                    && let Ok(was_there) = closing.store.remove()
-                {
-                    // Without a claim, the data was of no use.
-                    if was_there {
-                        closing.shared.context.remove_empty_directories(&closing.key);
-                    }
-                    return 0;
-                }
-                claimed
-            });
-            let claimed = closed.await;
-            *open = None;
-            match claimed {
-                Some(0) => _ = cache.shared.index.remove(&file.key),
-                Some(bytes) => cache.shared.index.closed(&file.key, bytes, cache.shared.used_now()),
-                // The job did not run, so the disk is unchanged.
-                None => {}
-            }
-        });
     }
 
     /// Returns the state of the cache and its counters.

@@ -2,6 +2,7 @@
 
 use super::cache_index::CacheIndex;
 use super::clock::{CacheClock, FileUse};
+use super::closing::FilesInUse;
 use super::counters::CacheCounters;
 use super::fetch_memory::FetchMemory;
 use super::index_trust::IndexTrust;
@@ -59,6 +60,7 @@ pub(super) struct CacheShared {
     pub(super) quotas: Notify,
     pub(super) counters: CacheCounters,
     pub(super) pins: CachePins,
+    pub(super) in_use: FilesInUse,
     /// Gets the ends of periods in which readers had a file open.
     pub(super) observer: OnceLock<Arc<dyn CacheObserver>>,
 }
@@ -108,6 +110,7 @@ impl CacheShared {
             quotas: Notify::new(),
             counters: CacheCounters::default(),
             pins: CachePins::default(),
+            in_use: FilesInUse::default(),
             observer: OnceLock::new(),
         }
     }
