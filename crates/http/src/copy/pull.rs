@@ -107,7 +107,7 @@ async fn create(
             let text = format!("Unable to create {}; file exists", task.local);
             Err(task.refuse(HttpCopyFailure::new(StatusCode::PRECONDITION_FAILED, text)))
         }
-        opened => opened,
+        opened => opened.map_err(|refusal| task.refuse_file(refusal)),
     }
 }
 
