@@ -28,7 +28,9 @@ mod streams;
 mod transfer_records;
 
 pub use fireflies::{FireflySender, FlowClient, FlowMarker, FlowUsage, MarkRules, MarkedFlow, RegistryError};
-pub use gstreams::{CachedFileFigures, CopyFigures, GStreamWriter, GStreams, HttpStatusFigures, http_record};
+pub use gstreams::{
+    CachedFileFigures, CopyFigures, GStreamWriter, GStreams, HttpStatusFigures, http_records,
+};
 pub use metrics::{MetricFamily, MetricKind, MetricValue, MetricsFormat, MetricsText};
 pub use received::{InvalidReport, ReceivedReport};
 pub use report::{

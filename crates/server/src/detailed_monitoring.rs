@@ -11,7 +11,7 @@ use config::{ConfigSource, Effective, GStream, LocalFiles, PacketMarking, PathKi
 use http::StatusCounters;
 use monitor::{
     CachedFileFigures, FlowMarker, GStreamWriter, GStreams, MarkRules, MonitorStreams, RecordSender,
-    http_record,
+    http_records,
 };
 use std::io;
 use std::sync::Arc;
@@ -142,7 +142,7 @@ fn with_samples(writer: GStreamWriter, statuses: Option<&Arc<StatusCounters>>) -
     match statuses {
         Some(statuses) if writer.stream() == GStream::Http => {
             let statuses = statuses.clone();
-            writer.sampling(move || http_record(&statuses.figures()))
+            writer.sampling(move |bytes_max| http_records(&statuses.figures(), bytes_max))
         }
         _ => writer,
     }
@@ -154,7 +154,7 @@ struct CacheRecords(Arc<GStreams>);
 impl CacheObserver for CacheRecords {
     fn closed(&self, file: &ClosedCacheFile<'_>) {
         let bytes = |bytes: i64| u64::try_from(bytes).unwrap_or(0);
-        self.0.add(GStream::FileCache, || {
+        self.0.add(GStream::FileCache, |bytes_max| {
             CachedFileFigures {
                 path: &file.path.text(),
                 size: file.size,
@@ -171,7 +171,7 @@ impl CacheObserver for CacheRecords {
                 prefetched: file.ahead,
                 damaged: file.damaged,
             }
-            .record()
+            .record(bytes_max)
         });
     }
 }
