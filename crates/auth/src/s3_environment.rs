@@ -2,8 +2,10 @@
 //! the variables `AWS_…`, and a profile in `~/.aws/credentials` and `~/.aws/config`.
 
 use std::fmt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
 use crate::s3::S3Credentials;
@@ -52,17 +54,31 @@ impl AwsSection {
 }
 
 impl AwsFile {
-    /// Reads a file. A missing one has no settings, unless a variable names it.
+    /// Reads a file. A missing one has no settings, unless a variable names it. Only root and the user may have written
+    /// it, because it chooses the store that gets the files.
     fn read(path: PathBuf, is_named: bool) -> Result<Self, String> {
         use std::io::{ErrorKind, Read};
         let failed = |error: &dyn fmt::Display| format!("cannot read {}: {error}", path.display());
-        let file = match std::fs::File::open(&path) {
+        // The open of a pipe would wait for its writer.
+        let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+        let file = match std::fs::File::options().read(true).custom_flags(flags).open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound && !is_named => {
                 return Ok(Self { path, text: None });
             }
             Err(error) => return Err(failed(&error)),
         };
+        let found = file.metadata().map_err(|error| failed(&error))?;
+        // `/dev/null` stands for no settings.
+        if !found.is_file() && !found.file_type().is_char_device() {
+            return Err(failed(&"it is not a regular file"));
+        }
+        if ![0, rustix::process::geteuid().as_raw()].contains(&found.uid()) {
+            return Err(failed(&"it belongs to another user"));
+        }
+        if found.is_file() && found.mode() & 0o002 != 0 {
+            return Err(failed(&"everybody can write it; use `chmod o-w`"));
+        }
         let mut bytes = Vec::new();
         file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
         if bytes.len() as u64 > FILE_BYTES_MAX {
@@ -117,11 +133,16 @@ struct AwsProfile {
 
 impl AwsProfile {
     fn of(variable: &impl Fn(&str) -> Option<String>) -> Result<Self, String> {
-        let home = variable("HOME").unwrap_or_default();
+        // The directory of the process is not that of its user.
+        let home = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
         let at = |name: &str, default: &str| {
             let named = variable(name);
-            let path = named.as_ref().map_or_else(|| Path::new(&home).join(default), PathBuf::from);
-            AwsFile::read(path, named.is_some()).map_err(|why| format!("{why} ({name})"))
+            match (&named, &home) {
+                (Some(path), _) => AwsFile::read(PathBuf::from(path), true),
+                (None, Some(home)) => AwsFile::read(home.join(default), false),
+                (None, None) => Ok(AwsFile { path: Path::new("~").join(default), text: None }),
+            }
+            .map_err(|why| format!("{why} ({name})"))
         };
         let credentials = at("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials")?;
         let config = at("AWS_CONFIG_FILE", ".aws/config")?;
@@ -233,6 +254,7 @@ fn keys_of_variables(variable: &impl Fn(&str) -> Option<String>) -> Result<Optio
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{CWD, FileType, Mode};
     use std::collections::HashMap;
     use std::os::unix::fs::PermissionsExt;
 
@@ -318,6 +340,26 @@ mod tests {
         let found = home.read(&[("HOME", "/nonexistent")]).unwrap();
         assert!(found.credentials.is_none());
         assert_eq!(found.endpoint, "https://s3.us-east-1.amazonaws.com");
+    }
+
+    #[test]
+    fn files_that_others_may_have_prepared_are_not_used() {
+        let home = UserHome::new("prepared", KEYS, CONFIG);
+        let config = home.0.join(".aws/config");
+        std::fs::set_permissions(&config, PermissionsExt::from_mode(0o666)).unwrap();
+        assert!(home.read(&[]).unwrap_err().contains("everybody can write it"));
+        // An open of it would wait.
+        std::fs::remove_file(&config).unwrap();
+        rustix::fs::mknodat(CWD, &config, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert!(home.read(&[]).unwrap_err().contains("not a regular file"));
+        let found = home.read(&[("AWS_CONFIG_FILE", "/dev/null")]).unwrap();
+        assert_eq!(found.region, REGION);
+        // A path that depends on the directory of the process.
+        for path in ["", ".", "relative"] {
+            let of = |name: &str| (name == "HOME").then(|| path.to_owned());
+            let profile = AwsProfile::of(&of).unwrap();
+            assert_eq!(profile.config.path, Path::new("~/.aws/config"), "{path}");
+        }
     }
 
     #[test]
