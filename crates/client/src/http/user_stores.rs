@@ -56,9 +56,11 @@ impl UserStores {
 /// Creates the store of a bucket.
 fn store_at(environment: &S3Environment, bucket: &str) -> Result<Arc<ObjectStore>, String> {
     let S3Environment { endpoint, region, credentials } = environment;
+    // A user in it may have a password.
+    let shown = endpoint.rsplit('@').next().unwrap_or_default();
     let bad =
-        |why: &str| format!("{endpoint:?} is not the address of an object store: {why} (AWS_ENDPOINT_URL)");
-    let url = Url::parse(endpoint).map_err(|error| bad(&error.to_string()))?;
+        |why: &str| format!("{shown:?} is not the address of an object store: {why} (AWS_ENDPOINT_URL)");
+    let url = Url::parse(endpoint).map_err(|_| bad("it is no URL"))?;
     if !matches!(url.scheme, Scheme::Http | Scheme::Https) || !endpoint.contains("://") {
         return Err(bad("it begins with https:// or http://"));
     }
@@ -89,6 +91,9 @@ mod tests {
             ["localhost:9000", "root://h", "https://h/path", "https://u@h", "https://a,b", "https://"]
         {
             assert!(of(endpoint).unwrap_err().contains("AWS_ENDPOINT_URL"), "{endpoint}");
+        }
+        for endpoint in ["https://u:SECRET@h", "https://u:SECRET@h:port", "root://u:SECRET@h/p"] {
+            assert!(!of(endpoint).unwrap_err().contains("SECRET"), "{endpoint}");
         }
     }
 
