@@ -10,7 +10,7 @@ import peers
 from object_stores import BUCKET, ObjectStore
 from test_our_s3 import keys
 from tools import data, run, scalla
-from web import HTTP, OurWebServer, TheirWebServer
+from web import HTTP, AnsweringServer, OurWebServer, TheirWebServer
 
 TREE = {"a": b"first\n", "d/b": b"second\n", "d/e/c x%": data(300_000), "empty": b""}
 
@@ -176,3 +176,45 @@ def test_a_manager_does_not_show_all_files(local):
         scalla("sync", "--delete", local, target).fails(1, "--allow-away")
         scalla("sync", "--delete", target, local).fails(1, "--allow-away")
         assert content_of(local) == TREE and area.get("other") == b"of another server"
+
+
+class Parts(AnsweringServer):
+    """A server of WebDAV with two directories, one of which is at another server."""
+
+    takes_changes = True
+
+    def __init__(self, other=None):
+        super().__init__()
+        self.other = other
+
+    def answer(self, handler, has_body):
+        handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
+        path = handler.path.rstrip("/")
+        if self.other and path.endswith("/there"):
+            handler.send_response(307)
+            handler.send_header("Location", f"http://localhost:{self.other.port}{handler.path}")
+            handler.send_header("Content-Length", "0")
+            return handler.end_headers()
+        names = [""] + ([] if path.count("/") > 1 or handler.headers.get("Depth") == "0" else ["/here", "/there"])
+        entries = "".join(f"<D:response><D:href>{path}{name}/</D:href><D:propstat><D:prop><D:resourcetype><D:collection/></D:resourcetype></D:prop>"
+                          "<D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>" for name in names)
+        body = f'<D:multistatus xmlns:D="DAV:">{entries}</D:multistatus>'.encode()
+        if handler.command == "HEAD":
+            body = b""
+        handler.send_response(207 if handler.command == "PROPFIND" else 405)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+
+def test_a_directory_at_another_server_removes_nothing(tmp_path):
+    local = tmp_path / "local"
+    for name in ("here", "there"):
+        (local / name).mkdir(parents=True)
+        (local / name / "file").write_bytes(b"x")
+    with Parts() as other, Parts(other) as server:
+        url = f"http://localhost:{server.port}/top"
+        scalla("sync", "--delete", url, local).fails(1, "nothing is removed")
+        assert (local / "here/file").exists() and (local / "there/file").exists()
+        scalla("sync", "--delete", "--allow-away", url, local).ok()
+        assert not (local / "here/file").exists() and not (local / "there/file").exists()

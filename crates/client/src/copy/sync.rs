@@ -125,6 +125,7 @@ impl<T: Fn(&SyncStep)> SyncRun<'_, T> {
             let tree = Tree::at(&copier.client, &copier.disk, place, other).await.map(|tree| {
                 // An entry that is missing in the source is removed from the target; one in the
                 // target may be removed.
+                let tree = if is_checked { tree.at_one_server() } else { tree };
                 if matches!(side, Side::Source) || sync.delete { tree.exact() } else { tree }
             });
             tree.map_err(|error| CopyError::Remote { side, error })

@@ -341,26 +341,31 @@ impl HttpFiles {
     pub async fn list_entries(&self, path: &str, with: &ListWith) -> Result<Entries, Error> {
         let (url, _) = self.at("list", path)?;
         let exchange = HttpExchange::new(&self.client, &url, "list");
-        let listing = self.list_server(path, with, &self.client.listing_memory()).await?;
+        let listing = self.list_server(path, with, &self.client.listing_memory(), false).await?;
         Entries::merge([(0, listing)]).map_err(|cause| exchange.refused(cause))
     }
 
-    /// Lists a directory as [`HttpFiles::list_entries`] does. The listing is charged to `memory`.
+    /// Lists a directory as [`HttpFiles::list_entries`] does. The listing is charged to `memory`. With `is_one_server`,
+    /// one of another server is an error.
     pub(crate) async fn list_server(
         &self,
         path: &str,
         with: &ListWith,
         memory: &ListingMemory,
+        is_one_server: bool,
     ) -> Result<ServerListing, Error> {
         let (url, _) = self.at("list", path)?;
-        let (_, address) = self.at("list", &directory_path(path))?;
+        let (_, asked) = self.at("list", &directory_path(path))?;
         let exchange = HttpExchange::new(&self.client, &url, "list");
         if let Some(store) = exchange.store() {
-            return list_objects(&exchange, store, &address, with, memory).await;
+            return list_objects(&exchange, store, &asked, with, memory).await;
         }
-        let HttpReply { address, hops, body, .. } = request_listing(&exchange, &address).await?;
+        let HttpReply { address, hops, body, .. } = request_listing(&exchange, &asked).await?;
         let failed = |cause| exchange.error(cause, &address, &hops);
         let base = segments(address.path()).map_err(failed)?;
+        if is_one_server && address.server != asked.server {
+            return Err(failed(of_another_server(&asked, &address)));
+        }
         let mut listing = ServerListing::empty(memory, with.stat);
         let mut is_file = false;
         let add = |entry: DavEntry| {
@@ -400,12 +405,7 @@ impl HttpFiles {
         if address.server == asked.server {
             return Ok(());
         }
-        let text = format!(
-            "{asked} redirects to {}, so files at other servers of a cluster would look missing; use root://, or \
-             --allow-away",
-            address.server.authority()
-        );
-        Err(exchange.error(Cause::Unsupported(text), &address, &hops))
+        Err(exchange.error(of_another_server(&asked, &address), &address, &hops))
     }
 }
 
@@ -438,6 +438,14 @@ pub(super) async fn request_listing(
     }
     pool.record_dav(&address.server, true);
     Ok(reply)
+}
+
+fn of_another_server(asked: &HttpAddress, address: &HttpAddress) -> Cause {
+    Cause::Unsupported(format!(
+        "{asked} redirects to {}, so files at other servers of a cluster would look missing; use root://, or \
+         --allow-away",
+        address.server.authority()
+    ))
 }
 
 fn not_a_directory(address: &HttpAddress) -> Cause {
