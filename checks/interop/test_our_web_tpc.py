@@ -101,16 +101,20 @@ def test_what_is_refused_changes_nothing(ours, other):
 class Ordered(AnsweringServer):
     """A server that answers HEAD by a file or none, and records the headers of a COPY, to which it answers with a text."""
 
-    def __init__(self, text, size=None):
+    def __init__(self, text, size=None, status=202):
         super().__init__()
-        self.text, self.size, self.orders = text, size, []
+        self.text, self.size, self.orders, self.changes, self.status, self.appears = text, size, [], [], status, None
         self.server.RequestHandlerClass.do_COPY = lambda handler: self.copy(handler)
 
     @property
     def origin(self):
         return f"http://localhost:{self.port}"
 
+    takes_changes = True
+
     def answer(self, handler, has_body):
+        if handler.command not in ("GET", "HEAD"):
+            self.changes.append(handler.command)
         handler.send_response(404 if self.size is None else 200)
         handler.send_header("Content-Length", str(self.size or 0))
         handler.send_header("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")
@@ -118,7 +122,8 @@ class Ordered(AnsweringServer):
 
     def copy(self, handler):
         self.orders.append({name.lower(): value for name, value in handler.headers.items()})
-        handler.send_response(202)
+        self.size = self.size if self.appears is None else self.appears
+        handler.send_response(self.status)
         handler.send_header("Transfer-Encoding", "chunked")
         handler.end_headers()
         for part in self.text:
@@ -135,6 +140,25 @@ def test_a_copy_without_success_is_a_failure(other, text, error):
     with Ordered(text) as server:
         scalla("cp", "--tpc", "only", f"{other.origin}/small", f"{server.origin}/new").fails(1, error)
         scalla("cp", "--tpc", "first", f"{other.origin}/small", f"{server.origin}/new").fails(1, error)
+
+
+@pytest.mark.parametrize("status,text,error", [
+    (412, [b"exists\n"], "exists"), (202, [b"failure: it exists\n"], "it exists"), (202, [], "before the result"), (500, [b"no\n"], "500"),
+])
+def test_the_file_of_another_client_stays(other, status, text, error):
+    with Ordered(text, status=status) as server:
+        # It appears after this client has looked.
+        server.appears = 3
+        scalla("cp", "--tpc", "only", f"{other.origin}/small", f"{server.origin}/new").fails(1, error)
+        assert server.changes == []
+
+
+@pytest.mark.parametrize("status,text", [(504, [b"late\n"]), (202, [b"Perf Marker\nEnd\n"])])
+def test_a_copy_that_may_go_on_is_not_repeated(other, status, text):
+    with Ordered(text, status=status) as server:
+        done = scalla("cp", "--tpc", "first", "--retry", "2", "--force", f"{other.origin}/small", f"{server.origin}/new")
+        done.fails(1, "may have been carried out")
+        assert len(server.orders) == 1 and server.changes == []
 
 
 def test_each_server_gets_its_token(other):

@@ -3,6 +3,7 @@
 //! The server of the target is asked first, because it knows when its file is complete. If it does not copy, the server
 //! of the source is asked. Only the latter can be of another protocol.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
@@ -21,6 +22,8 @@ pub(super) struct WebThirdParty<'a> {
     pub(super) transfer: &'a ThirdPartyTransfer<'a>,
     pub(super) source: &'a Url,
     pub(super) target: &'a Url,
+    /// A server has reported bytes of the target, so it has created the file.
+    pub(super) has_begun: AtomicBool,
 }
 
 impl WebThirdParty<'_> {
@@ -52,7 +55,8 @@ impl WebThirdParty<'_> {
         let copied = unless_stopped(watch, async { Ok(Box::pin(self.order(size)).await) }).await;
         let copied = copied.unwrap_or_else(|error| Err(failed(error)));
         if let Err(refusal) = copied {
-            if matches!(refusal, ThirdPartyRefusal::Failed(_)) {
+            // Before, a file of that name is that of another client.
+            if self.has_begun.load(Ordering::Relaxed) {
                 upload.remove_smaller(size, size).await;
             }
             return Err(refusal);
@@ -94,8 +98,11 @@ impl WebThirdParty<'_> {
         let ordered = CopyMarkers::order(&copier.client, places, active, options.force).await;
         let mut markers = ordered.map_err(|(error, status)| match status {
             Some(412) => ThirdPartyRefusal::Failed(CopyError::Exists(self.target.to_string())),
+            // The file may be being written.
+            _ if error.is_uncertain() => ThirdPartyRefusal::Failed(on(error)),
             // Nothing was copied; this client may reach what the server does not.
             Some(_) => ThirdPartyRefusal::Cannot(on(error)),
+            None if matches!(error.cause(), Cause::Unsupported(_)) => ThirdPartyRefusal::Cannot(on(error)),
             None => ThirdPartyRefusal::Failed(on(error)),
         })?;
         let seconds = copier.client.settings().cp_tpc_timeout.max(1);
@@ -109,13 +116,17 @@ impl WebThirdParty<'_> {
                     return Ok(());
                 }
                 Ok(CopyEvent::Copied(bytes)) => {
+                    self.has_begun.fetch_or(bytes > 0, Ordering::Relaxed);
                     let now = bytes.min(size).max(before);
                     watch.advance(now - before, Some(size));
                     before = now;
                 }
                 Err(cause) => {
                     let asked = if active == ActiveServer::Target { self.target } else { self.source };
+                    // Without a result, the server may go on, or be done.
+                    let is_uncertain = !matches!(cause, Cause::Server { .. });
                     let error = Error::new("copy", asked, cause).at(asked.authority(), &[]);
+                    let error = error.uncertain(is_uncertain);
                     return Err(ThirdPartyRefusal::Failed(on(error)));
                 }
             }

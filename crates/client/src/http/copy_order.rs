@@ -14,11 +14,12 @@ use wire::xroot::ErrorCode;
 use super::address::HttpAddress;
 use super::bearer::header_value;
 use super::exchange::HttpExchange;
+use super::object_store::{is_lost, is_unknown_outcome};
 use super::transfer::{DownloadedFile, TransferFailure};
 use super::url_transfer::UrlTransfer;
 use crate::client::Client;
 use crate::failure::{Cause, Error};
-use crate::url::Url;
+use crate::url::{Scheme, Url};
 
 /// Maximum length of a line of a reply.
 const LINE_BYTES_MAX: usize = 16 * 1024;
@@ -109,7 +110,7 @@ impl CopyMarkers {
     /// Orders the copy of a file. The active server gets the token for itself, and the one for the other server.
     ///
     /// # Errors
-    /// [`TransferFailure`]: nothing was copied then.
+    /// [`Error`], with the status of the reply. It is uncertain if something may have been copied.
     pub async fn order(
         client: &Client,
         (source, target): (&Url, &Url),
@@ -134,7 +135,12 @@ impl CopyMarkers {
                     TransferFailure::Status { status, .. } => Some(status.as_u16()),
                     TransferFailure::Cause(_) => None,
                 };
-                Err((transfer.error(failure), status))
+                let is_uncertain = match &failure {
+                    TransferFailure::Status { status, .. } => is_unknown_outcome(*status),
+                    TransferFailure::Cause(Cause::BadRedirect(_)) => true,
+                    TransferFailure::Cause(cause) => is_lost(cause),
+                };
+                Err((transfer.error(failure).uncertain(is_uncertain), status))
             }
         }
     }
@@ -161,6 +167,11 @@ impl CopyMarkers {
     }
 }
 
+/// Reports whether requests to a server are in clear text by its URL.
+fn is_clear(url: &Url) -> bool {
+    url.scheme == Scheme::Http
+}
+
 /// Returns the headers of an order.
 async fn order_headers(
     client: &Client,
@@ -169,16 +180,23 @@ async fn order_headers(
     overwrites: bool,
 ) -> Result<HeaderMap, Cause> {
     let odd = |what: &str| Cause::BadArgument(format!("the {what} cannot be sent to an HTTP server"));
+    if is_clear(asked) && !is_clear(other) && other.cgi.contains_key(auth::tokens::TOKEN_KEY) {
+        let text = format!(
+            "the token for {} would be sent to {} in clear text; name the latter by https://",
+            other.authority(),
+            asked.authority()
+        );
+        return Err(Cause::Unsupported(text));
+    }
     let mut headers = HeaderMap::new();
     let (place, token) = match other.is_http() {
         true => {
             let exchange = HttpExchange::new(client, other, "copy");
             let address = HttpAddress::of(other)?;
-            // The token of the user leaves this machine only encrypted, on both ways.
-            let may_send = asked.scheme == other.scheme || other.cgi.contains_key(auth::tokens::TOKEN_KEY);
-            let token = match may_send {
-                true => exchange.token(&address.server).await?,
-                false => None,
+            // A token for a server with TLS leaves this machine only encrypted, on both ways.
+            let token = match is_clear(asked) && !is_clear(other) {
+                true => None,
+                false => exchange.token(&address.server).await?,
             };
             (address.url(), token)
         }
@@ -200,6 +218,8 @@ async fn order_headers(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::credentials::Credentials;
+    use crate::settings::Settings;
 
     fn events(text: &str, step: usize) -> (Vec<CopyEvent>, Option<Cause>) {
         let (mut lines, mut found) = (MarkerLines::default(), Vec::new());
@@ -225,6 +245,23 @@ mod tests {
             let expected = [5, 12, 13].map(CopyEvent::Copied).into_iter().chain([CopyEvent::Created]);
             assert_eq!(events(text, step), (expected.collect(), None));
         }
+    }
+
+    #[tokio::test]
+    async fn a_token_for_a_server_with_tls_is_not_sent_in_clear_text() {
+        let client = Client::with(Settings::default(), Credentials::none(), "test");
+        let headers = async |asked: &str, other: &str| {
+            let [asked, other] = [asked, other].map(|url| Url::parse(url).unwrap());
+            order_headers(&client, (&asked, &other), "source", false).await
+        };
+        for other in ["https://s/f?authz=SECRET", "root://s//f?authz=SECRET", "roots://s//f?authz=SECRET"] {
+            let refused = headers("http://h/f", other).await.unwrap_err();
+            assert!(matches!(&refused, Cause::Unsupported(text) if !text.contains("SECRET")), "{other}");
+            assert!(headers("https://h/f", other).await.is_ok(), "{other}");
+        }
+        assert!(headers("http://h/f", "https://s/f").await.is_ok());
+        let both = headers("http://h/f", "http://s/f?authz=SECRET").await.unwrap();
+        assert!(both.contains_key("transferheaderauthorization"));
     }
 
     #[test]
