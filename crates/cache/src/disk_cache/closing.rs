@@ -28,28 +28,32 @@ impl Drop for FileInUse {
     }
 }
 
-impl<O: CacheOrigin> DiskCache<O> {
-    /// Waits until no file is open and all ends of periods are recorded, at most for this time. Reports whether that
-    /// is so.
-    pub async fn closed(&self, limit: Duration) -> bool {
-        let mut in_use = self.shared.in_use.0.subscribe();
+impl FilesInUse {
+    /// Waits until there are none, at most for this time. Reports whether that is so.
+    pub(super) async fn none(&self, limit: Duration) -> bool {
+        let mut in_use = self.0.subscribe();
         let none = in_use.wait_for(|number| *number == 0);
         matches!(tokio::time::timeout(limit, none).await, Ok(Ok(_)))
     }
+}
 
+/// Ends the uses of files.
+pub(super) struct FileClosing<O: CacheOrigin>(pub(super) Arc<DiskCache<O>>);
+
+impl<O: CacheOrigin> FileClosing<O> {
     /// Ends the use of a file without readers, when nothing of it is fetched or stored any longer.
-    pub(super) fn close_later(self: &Arc<Self>, file: &Arc<CachedFile<O>>, in_use: FileInUse) {
-        let (cache, file) = (self.clone(), file.clone());
-        self.shared.runtime.spawn(async move {
+    pub(super) fn begin(self, file: &Arc<CachedFile<O>>, in_use: FileInUse) {
+        let file = file.clone();
+        self.0.shared.runtime.clone().spawn(async move {
             file.wait_idle().await;
-            cache.close(&file).await;
+            self.close(&file).await;
             drop(in_use);
         });
     }
 
     /// Ends the use of a file, unless it has readers again.
-    async fn close(self: &Arc<Self>, file: &Arc<CachedFile<O>>) {
-        let slot = self.table.slot(&file.key);
+    async fn close(&self, file: &Arc<CachedFile<O>>) {
+        let slot = self.0.table.slot(&file.key);
         let mut open = slot.lock().await;
         let is_current = open.as_ref().is_some_and(|current| Arc::ptr_eq(current, file));
         if file.has_readers() {
@@ -64,7 +68,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             return;
         }
         let closing = file.clone();
-        let closed = self.shared.on_disk(move || {
+        let closed = self.0.shared.on_disk(move || {
             closing.end_period();
             closing.flush().ok();
             let claimed = closing.store.claimed_bytes();
@@ -82,8 +86,8 @@ impl<O: CacheOrigin> DiskCache<O> {
         let claimed = closed.await;
         *open = None;
         match claimed {
-            Some(0) => _ = self.shared.index.remove(&file.key),
-            Some(bytes) => self.shared.index.closed(&file.key, bytes, self.shared.used_now()),
+            Some(0) => _ = self.0.shared.index.remove(&file.key),
+            Some(bytes) => self.0.shared.index.closed(&file.key, bytes, self.0.shared.used_now()),
             // The job did not run, so the disk is unchanged.
             None => {}
         }

@@ -6,6 +6,7 @@
 //! | `cached_file` | `CachedFile`: one version of a file that readers have open |
 //! | `changes` | [`CacheChange`], [`OpenTicket`]: changes of files through this server |
 //! | `aged_removal` | the removal of the oldest files: quotas of directories, and files that are cold |
+//! | `closing` | `FileClosing`: the ends of the uses of files, and what waits for all of them |
 //! | `client_commands` | removals of single files by clients |
 //! | `clock` | [`CacheClock`]: the time of day and the uptime, and the last use of a file |
 //! | `counters` | [`DiskCacheStatus`]: the state of the cache and its counters |
@@ -359,6 +360,12 @@ impl<O: CacheOrigin> DiskCache<O> {
                 None
             }
         }
+    }
+
+    /// Waits until no file is open and all ends of periods are recorded, at most for this time. Reports whether that
+    /// is so.
+    pub async fn closed(&self, limit: Duration) -> bool {
+        self.shared.in_use.none(limit).await
     }
 
     /// Returns the state of the cache and its counters.

@@ -1,7 +1,7 @@
 //! [`CacheReader`]: a reader of a cached file.
 
 use super::cached_file::{CachedFile, ReadResult};
-use super::closing::FileInUse;
+use super::closing::{FileClosing, FileInUse};
 use super::{CacheOrigin, CacheReadError, DiskCache};
 use crate::{OriginVersion, ReadId, ReaderId};
 use std::ops::Range;
@@ -168,7 +168,7 @@ impl<O: CacheOrigin> Drop for CacheReader<O> {
         if self.file.detach(self.id)
             && let Some(in_use) = self.in_use.take()
         {
-            self.cache.close_later(&self.file, in_use);
+            FileClosing(self.cache.clone()).begin(&self.file, in_use);
         }
     }
 }
