@@ -1,7 +1,6 @@
 //! [`CacheReader`]: a reader of a cached file.
 
 use super::cached_file::{CachedFile, ReadResult};
-use super::closing::{FileClosing, FileInUse};
 use super::{CacheOrigin, CacheReadError, DiskCache};
 use crate::{OriginVersion, ReadId, ReaderId};
 use std::ops::Range;
@@ -11,12 +10,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 /// A reader of a cached file. All readers of a version share what is fetched.
 pub struct CacheReader<O: CacheOrigin> {
-    cache: Arc<DiskCache<O>>,
-    file: Arc<CachedFile<O>>,
+    pub(super) cache: Arc<DiskCache<O>>,
+    pub(super) file: Arc<CachedFile<O>>,
     id: ReaderId,
     origin: Arc<O>,
-    /// Taken at its end.
-    in_use: Option<FileInUse>,
 }
 
 /// A read in progress. It is forgotten if its caller leaves.
@@ -96,8 +93,7 @@ impl<O: CacheOrigin> CacheReader<O> {
         id: ReaderId,
         origin: Arc<O>,
     ) -> Self {
-        let in_use = Some(FileInUse::new(&file.shared));
-        Self { cache, file, id, origin, in_use }
+        Self { cache, file, id, origin }
     }
 
     /// Returns the version of the file.
@@ -116,7 +112,7 @@ impl<O: CacheOrigin> CacheReader<O> {
     }
 
     /// Reports whether reads may take stored bytes without a comparison of the version.
-    fn is_settled(&self) -> bool {
+    pub(super) fn is_settled(&self) -> bool {
         !self.file.is_suspect() && !self.cache.changes.is_content_changing(&self.file.key)
     }
 
@@ -165,10 +161,8 @@ impl<O: CacheOrigin> CacheReader<O> {
 impl<O: CacheOrigin> Drop for CacheReader<O> {
     fn drop(&mut self) {
         self.file.shared.counters.closes.add(1);
-        if self.file.detach(self.id)
-            && let Some(in_use) = self.in_use.take()
-        {
-            FileClosing(self.cache.clone()).begin(&self.file, in_use);
+        if self.file.detach(self.id) {
+            self.cache.close_later(&self.file);
         }
     }
 }

@@ -13,10 +13,9 @@ use super::files::{find, stat};
 use super::object_listing::{ListedObject, ListingPage, read_page};
 use super::object_store::{ObjectStore, store_refusal};
 use crate::answers::StatInfo;
-use crate::entries::ServerListing;
+use crate::entries::{Entries, ServerListing};
 use crate::failure::{Cause, Error};
 use crate::filesystem::ListWith;
-use crate::listing_memory::ListingMemory;
 
 /// Maximum number of pages without names of files that follow each other.
 const EMPTY_PAGES_MAX: usize = 1000;
@@ -56,11 +55,11 @@ pub(super) async fn list_objects(
     store: &ObjectStore,
     address: &HttpAddress,
     with: &ListWith,
-    memory: &ListingMemory,
-) -> Result<ServerListing, Error> {
+) -> Result<Entries, Error> {
     let failed = |cause| exchange.error(cause, address, &[]);
     let prefix = prefix_of(&store.key(address).map_err(failed)?);
-    let mut listing = ServerListing::empty(memory, with.stat);
+    let memory = exchange.client.listing_memory();
+    let mut listing = ServerListing::empty(&memory, with.stat);
     let mut is_directory = false;
     let (mut token, mut empty_pages) = (None, 0);
     loop {
@@ -97,7 +96,7 @@ pub(super) async fn list_objects(
         let text = format!("{address} is not a directory");
         return Err(failed(Cause::Server { code: ErrorCode::FS_ERROR, text }));
     }
-    Ok(listing)
+    Entries::merge([(0, listing)]).map_err(failed)
 }
 
 /// Reports whether a directory has no key but the one that shows it.

@@ -35,7 +35,6 @@ mod object_store;
 mod ofs;
 mod origin;
 mod oss;
-mod packet_marking;
 mod password_login;
 mod process;
 mod protocol_parameters;

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::detailed_monitoring::DetailedMonitoring;
 use super::gstreams::GStreamTable;
-use super::packet_marking::PacketMarking;
 use crate::setting::Setting;
 
 /// Interval between reports, unless the directive names another one.
@@ -184,8 +183,6 @@ pub struct MonitoringConfig {
     pub detailed: Setting<Option<DetailedMonitoring>>,
     /// `xrootd.mongstream`.
     pub gstreams: Setting<GStreamTable>,
-    /// `xrootd.pmark`; `None` if no flows are reported.
-    pub marking: Setting<Option<PacketMarking>>,
 }
 
 impl Default for MonitoringConfig {
@@ -194,7 +191,6 @@ impl Default for MonitoringConfig {
             reports: Setting::default_of(None),
             detailed: Setting::default_of(None),
             gstreams: Setting::default_of(GStreamTable::default()),
-            marking: Setting::default_of(None),
         }
     }
 }

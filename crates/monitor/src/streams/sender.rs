@@ -84,11 +84,6 @@ impl LossLog {
         (self.logged, self.next) = (lost, Some(now + LOG_PAUSE));
         Some(new)
     }
-
-    /// Returns when there must be a line about this number of lost packets, if it is a new one.
-    pub(crate) fn next_line(&self, lost: u64) -> Option<Instant> {
-        self.next.filter(|_| self.logged != lost)
-    }
 }
 
 impl StreamSender {
@@ -149,7 +144,8 @@ impl StreamSender {
 
     /// Returns the time without packets after which there is something to do.
     pub(super) fn wait(&self, now: Instant) -> Duration {
-        let line = self.losses.next_line(self.state.dropped.load(Ordering::Relaxed));
+        let is_logged = self.losses.logged == self.state.dropped.load(Ordering::Relaxed);
+        let line = self.losses.next.filter(|_| !is_logged);
         let next = self.due.into_iter().chain(line).min();
         next.map_or(LONG, |next| next.saturating_duration_since(now))
     }

@@ -4,8 +4,10 @@
 
 mod aged;
 mod client_commands;
+mod direct;
 mod histories;
 mod mistaken;
+mod parts;
 mod pins;
 mod read_now;
 mod recorded;
