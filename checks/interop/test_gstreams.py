@@ -1,8 +1,11 @@
 """Streams of JSON records (`xrootd.mongstream`): packets of our server and of the real one about the same work, decoded by
 a decoder of its own (`gstream_packets`)."""
 
+import contextlib
 import datetime
 import re
+import socket
+import struct
 import subprocess
 
 import pytest
@@ -171,6 +174,132 @@ def test_requests_of_http_are_counted_by_status():
         assert time >= 0 and last["HTTP_GET_200"] == {"count": 2, "errors_network": 0, "errors_xrootd": 0, "success": 2}
         assert last["HTTP_GET_404"]["errors_xrootd"] == 1 and last["HTTP_GET_404"]["success"] == 0
         assert all(packet.kind == "H" for packet in collector.packets())
+
+
+def sums(collector):
+    """Returns the last figures of each method and status."""
+    found = {}
+    for record in collector.records():
+        found.update(record)
+    return found
+
+
+def test_requests_of_http_of_many_kinds_fit_in_small_packets():
+    """Clients cannot make the figures too long for a packet."""
+    with GCollector("json") as collector, OurWebServer(directive(collector, "http", options="flush 1s maxlen 1024")) as server:
+        expected = set()
+        for method in ("GET", "OPTIONS", "PROPFIND", "DELETE", "BREW", "MKCOL", "MOVE", "POST", "PATCH", "COPY", "PUT"):
+            done = subprocess.run(["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-X", method, f"{server.origin}/none"],
+                                  capture_output=True, text=True, timeout=60)
+            expected.add((method if method != "BREW" else "Unknown", done.stdout))
+        wait_until(lambda: len(sums(collector)) == len(expected))
+        for method, status in expected:
+            names = {f"HTTP_{method}_{status}", f"HTTP_{method}_OTHERS"} & set(sums(collector))
+            assert names, (method, status)
+            assert all(sums(collector)[name]["count"] == 1 for name in names)
+        assert len(collector.records()) >= 2 and max(collector.sizes) <= 1024
+        before = len(collector.packets())
+        wait_until(lambda: len(collector.packets()) > before + 1)
+
+
+def test_a_reply_of_http_is_counted_at_its_end():
+    """A download in progress is none of the figures, and one whose client leaves is an error of the network for ever."""
+    with GCollector("json") as collector, OurWebServer(directive(collector, "http")) as server:
+        peers.place(server.tree / "f", data(1000))
+        peers.place(server.tree / "big", b"")
+        with (server.tree / "big").open("r+b") as file:
+            file.truncate(1 << 30)
+        client = socket.create_connection(("127.0.0.1", server.port), 60)
+        client.sendall(b"GET /big HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
+        subprocess.run(["curl", "-s", "-o", "/dev/null", f"{server.origin}/f"], check=True, timeout=60)
+        wait_until(collector.records)
+        whole = {"count": 1, "errors_network": 0, "errors_xrootd": 0, "success": 1}
+        small = sums(collector)["HTTP_GET_200"]
+        assert {key: small[key] for key in whole} == whole
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        wait_until(lambda: sums(collector)["HTTP_GET_200"]["count"] == 2)
+        both = sums(collector)["HTTP_GET_200"]
+        assert (both["success"], both["errors_network"], both["errors_xrootd"]) == (1, 1, 0)
+        # The time is that of the whole download.
+        assert both["duration_seconds"] > small["duration_seconds"]
+
+
+def test_copies_over_http_whose_file_cannot_be_opened_have_a_record():
+    with certificates.new_authority() as authority, OurWebServer() as remote:
+        peers.give(remote.tree)
+        peers.place(remote.tree / "small", b"hello world\n")
+        for kind in KINDS:
+            with GCollector("nohdr") as collector:
+                server = OurCopies(directive(collector, "tpc")) if kind == "ours" else TheirCopies(authority)
+                if kind == "theirs":
+                    server.settings += directive(collector, "tpc")
+                with server:
+                    place_copies(server)
+                    orders = (("/absent", f"Destination: {remote.origin}/x", 404),
+                              ("/small", f"Source: {remote.origin}/small", 412))
+                    for number, (path, header, status) in enumerate(orders):
+                        order(server, path, header, "Overwrite: F")
+                        wait_until(lambda: len(collector.records()) > number)  # noqa: B023
+                        result = collector.records()[number]["Xeq"]["RC"]
+                        # The real server has another number for some.
+                        assert result == status if kind == "ours" else result != 0
+                    server.stop()
+                    assert len(collector.records()) == len(orders)
+
+
+@contextlib.contextmanager
+def cache_with_files(collector, count):
+    """A cache in front of a server with files."""
+    with peers.Ours() as origin:
+        peers.give(origin.tree)
+        for number in range(count):
+            place_old(origin, f"f{number}", data(3_000_000))
+        text = f"ofs.osslib libXrdPss.so\npss.origin {origin.host}\n{CACHE}pfc.prefetch 10\n{SITE}"
+        with peers.Ours(settings=text + directive(collector, "pfc")) as cache:
+            yield cache
+
+
+def test_files_of_a_cache_that_are_open_at_the_end_have_records():
+    count = 40
+    with GCollector("json") as collector, cache_with_files(collector, count) as cache:
+        sessions = [raw.Connection(cache) for _ in range(count)]
+        for number, session in enumerate(sessions):
+            session.read(session.open(f"/f{number}"), 0, 100_000)
+        cache.stop()
+        wait_until(lambda: len(collector.records()) == count)
+        assert {record["lfn"] for record in collector.records()} == {f"/f{number}" for number in range(count)}
+
+
+def test_a_file_of_a_cache_that_is_removed_while_it_is_open_has_a_record():
+    with GCollector("json") as collector, cache_with_files(collector, 2) as cache:
+        session = raw.Connection(cache)
+        handles = [session.open("/f0"), session.open("/f0"), session.open("/f1")]
+        for handle in handles:
+            session.read(handle, 0, 100_000)
+        tools.xrdfs(cache, "rm", "/f0").ok()
+        for handle in handles:
+            session.close(handle)
+        wait_until(lambda: len(collector.records()) == 2)
+        cache.stop()
+        records = {record["lfn"]: record for record in collector.records()}
+        assert len(collector.records()) == 2
+        assert records["/f0"]["access_cnt"] == 2 and records["/f0"]["b_hit"] + records["/f0"]["b_miss"] >= 200_000
+
+
+def test_a_copy_with_long_names_has_a_record():
+    """Clients cannot keep copies out of the stream."""
+    options = "flush 1s maxlen 1024"
+    with GCollector("json") as collector, OurCopies(directive(collector, "tpc", "fullhdr", options)) as server:
+        place_copies(server)
+        order(server, "/" + "a" * 200, f"Source: {server.origin}/small?{'b' * 500}")
+        order(server, "/" + "a" * 200, f"Source: {server.origin}/{'%22' * 1500}")
+        wait_until(lambda: len(collector.records()) == 2)
+        whole, cut = collector.records()
+        assert whole["Dst"].endswith("a" * 200) and whole["Src"].endswith("/small")
+        assert cut["Src"].startswith(f"{server.origin}/%22%22") and cut["Src"].endswith("...")
+        assert max(collector.sizes) <= 1024
 
 
 def test_packets_have_at_most_the_configured_size_and_numbers_without_gaps():

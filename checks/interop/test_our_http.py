@@ -382,10 +382,10 @@ def test_what_http_does_not_have_is_refused(our_web, web, tmp_path):
     before = set(os.listdir(our_web.tree))
     for option in ("--preserve", "--continue", "--posc", "--xattrs", "--zip-append"):
         scalla("cp", option, tmp_path / "source", target).fails(1, "over HTTP")
-    for more in (["--sources", "2"], ["--tpc", "only"], ["--xattrs"]):
+    for more in (["--sources", "2"], ["--xattrs"]):
         scalla("cp", *more, f"{web.origin}/small", our_web.url("/refused")).fails(1, "over HTTP")
+    scalla("cp", "--tpc", "only", f"{web.origin}/small", our_web.url("/refused")).fails(1, "no server copies from HTTP")
     scalla("cp", "-", target, input=b"content").fails(1, "size")
-    scalla("sync", tmp_path, f"{our_web.origin}/d").fails(1, "over HTTP")
     scalla("cat", f"{our_web.origin}/small").fails(1, "over HTTP")
     scalla("mv", f"{our_web.origin}/small", f"{our_web.origin}/other").fails(1)
     assert set(os.listdir(our_web.tree)) == before

@@ -1,4 +1,4 @@
-"""Programs that are started once and read a line for each file to be staged (`oss.stagecmd [async] |PROGRAM`).
+"""Programs that are started once and read a line for each file to be staged (`oss.stagecmd async |PROGRAM`).
 
 The programs are scripts of a site, and the clients are the real ones."""
 
@@ -62,23 +62,12 @@ read -r line
 sleep 600
 """
 
-# Brings files in two parts, and keeps them open while there is `hold`. It reports nothing.
-SILENT = """\
-#!/bin/sh
-cd "${0%/*}"
-while read -r name source target; do
-  echo "$name" >> runs
-  { head -c 1000 "$source"; touch part; while [ -e part ]; do sleep 0.05; done
-    tail -c +1001 "$source"; touch whole; while [ -e hold ]; do sleep 0.05; done; } > "$target"
-done
-"""
-
 MESSAGE = "oss.stagemsg $RID $NOTIFY $LFN $SRC $DST\n"
 
 
 @pytest.fixture
 def tape():
-    with tapes.tape(agent=AGENT, noisy=NOISY, hang=HANG, silent=SILENT) as tape:
+    with tapes.tape(agent=AGENT, noisy=NOISY, hang=HANG) as tape:
         yield tape
 
 
@@ -233,29 +222,4 @@ def test_settings_without_a_file_to_write_stop_the_start(tape):
     assert "set oss.stagemsg with $DST" in refusal(command + "oss.stagemsg + $RID $NOTIFY 0 wfn $LFN\n")
     assert "set oss.stagemsg with $RID" in refusal(command + "oss.stagemsg $LFN $DST\n")
     assert "oss.stagemsg: $CGI has no value here" in refusal(command + "oss.stagemsg $RID $DST $CGI\n")
-    assert "set oss.rsscmd" in refusal(f"oss.stagecmd |{tape.directory}/agent\n{MESSAGE}")
-    assert "'creates' is not possible" in refusal(f"oss.stagecmd creates {tape.directory}/agent\n")
-
-
-def test_a_program_that_reports_nothing_is_watched(tape, begin, tmp_path):
-    """The file has all of its bytes before it is closed, at the end of each step."""
-    settings = f"oss.remoteroot {tape.files}\noss.rsscmd {tape.directory}/status\noss.stagecmd |{tape.directory}/silent\noss.stagemsg $LFN $SRC $DST\n"
-    server = begin(peers.Linked(settings=settings, export="/ stage"))
-    for name in ("f", "d/g"):
-        tape.put(name, data(100_000))
-        (tape.directory / "hold").write_text("")
-        with client(server, f"/{name}", tmp_path / "f") as copy:
-            # A part of the file, and then all of it, but still open.
-            wait_until(lambda: (tape.directory / "part").exists())
-            assert not (server.tree / name).exists()
-            (tape.directory / "part").unlink()
-            wait_until(lambda: (tape.directory / "whole").exists())
-            assert not (server.tree / name).exists()
-            (tape.directory / "whole").unlink()
-            (tape.directory / "hold").unlink()
-            assert copy.wait(60) == 0
-        assert (tmp_path / "f").read_bytes() == data(100_000) == (server.tree / name).read_bytes()
-        (tmp_path / "f").unlink()
-    xrdcp(server.url("/none"), tmp_path / "none").fails(54, "[3011]")
-    # The sizes show at once that it is missing.
-    assert "/none" not in tape.runs()
+    assert "without 'async', only the file would show" in refusal(f"oss.stagecmd |{tape.directory}/agent\n{MESSAGE}")

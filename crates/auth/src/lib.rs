@@ -26,6 +26,7 @@
 //! | `random`   | [`SystemRng`]: random numbers of the kernel                            |
 //! | `replaced_file` | files that are replaced as a whole, under a lock               |
 //! | `s3`       | keys and signatures of requests to object stores                       |
+//! | `s3_environment` | the object store and keys that the environment of a user names   |
 //! | `secret`   | [`Secret`]: bytes that are wiped and never printed                     |
 //! | `server`   | [`ServerLogin`], [`ServerProtocol`]: the server's side of an exchange  |
 //! | `signing`  | requests that must be signed, and what a signature covers              |
@@ -62,6 +63,7 @@ pub mod pwd;
 mod random;
 mod replaced_file;
 pub mod s3;
+mod s3_environment;
 mod secret;
 mod server;
 mod signing;
@@ -86,6 +88,7 @@ pub use offers::{OFFERS_BYTES_MAX, OfferedProtocol, allowed_by, encode_offer, of
 pub use patterns::PeerHostPattern;
 pub use random::SystemRng;
 pub use replaced_file::{directory_of, only_root_replaces};
+pub use s3_environment::S3Environment;
 pub use secret::Secret;
 pub use server::{
     CertificateInForce, FileRefresh, LoginPeer, LoginWaker, RefusedLogin, ServerLogin, ServerProtocol,

@@ -28,8 +28,8 @@ pub use cinfo::{CINFO_BYTES_MAX, CacheAccess, CacheChecks, Cinfo, CinfoError, Ci
 pub use disk_cache::{
     CacheChange, CacheClock, CacheEviction, CacheLimits, CacheObserver, CacheOrigin, CachePinFailure,
     CachePinStatus, CacheRead, CacheReadError, CacheReader, CacheStartError, ClosedCacheFile, ColdFiles,
-    DIRECT_DIRECTORY, DirectAccess, DirectReaders, DirectoryQuota, DiskCache, DiskCacheSettings,
-    DiskCacheStatus, DiskShare, FileEviction, FileShares, OpenTicket,
+    DirectoryQuota, DiskCache, DiskCacheSettings, DiskCacheStatus, DiskShare, FileEviction, FileShares,
+    OpenTicket,
 };
 pub use eviction::{EvictionPolicy, LruPolicy, S3FifoPolicy};
 pub use fill::{FetchId, FileFill, FillAction, ReadId, ReadPattern, ReaderId};

@@ -22,7 +22,7 @@ use crate::pool::{ConnectionPool, ConnectionRequest};
 use crate::redirect::RedirectScope;
 use crate::settings::Settings;
 use crate::tls_trust::{SharedTrust, TlsTrust};
-use crate::url::{Scheme, Url};
+use crate::url::Url;
 use crate::waits::{WaitFor, Waits};
 
 /// Timeout for one reply unless `XRD_REQUESTTIMEOUT` sets another. Arriving data and servers that
@@ -222,9 +222,9 @@ impl Client {
     /// # Errors
     /// [`Error`].
     pub async fn probe(&self, url: &Url) -> Result<(), Error> {
-        match url.scheme {
-            Scheme::Http | Scheme::Https => self.http_files(url).probe().await,
-            _ => self.channel(url).await.map(drop),
+        match url.is_http() {
+            true => self.http_files(url).probe().await,
+            false => self.channel(url).await.map(drop),
         }
     }
 
@@ -261,9 +261,9 @@ impl Client {
     /// Reports whether there is a connection to the server of a URL, of any user.
     #[must_use]
     pub fn is_connected(&self, url: &Url) -> bool {
-        match url.scheme {
-            Scheme::Http | Scheme::Https => self.state.http.is_connected(&url.host, url.port),
-            _ => self.state.pool.is_connected(&url.host, url.port),
+        match url.is_http() {
+            true => self.state.http.is_connected(&url.host, url.port),
+            false => self.state.pool.is_connected(&url.host, url.port),
         }
     }
 

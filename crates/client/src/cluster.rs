@@ -215,6 +215,12 @@ impl<'a> Cluster<'a> {
     /// Implements [`FileSystem::servers_away`].
     async fn away(&self, path: &str) -> Result<AwayServers, Error> {
         let mut away = AwayServers::default();
+        if let Some(files) = self.files.http() {
+            return match files.check_is_one_server(path).await {
+                Err(error) if !error.is_not_found() => Err(error),
+                _ => Ok(away),
+            };
+        }
         let here = self.first_answering().await?;
         if !here.client().channel(here.url()).await?.is_manager() {
             return Ok(away);

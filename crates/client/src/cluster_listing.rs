@@ -64,12 +64,16 @@ async fn list_at_each(
     memory: &ListingMemory,
 ) -> Vec<(FileSystem, Result<Vec<ServerListing>, Error>)> {
     if let [files] = servers {
-        return vec![(files.clone(), ListingRequest { files, path, memory }.send(with).await)];
+        return vec![(
+            files.clone(),
+            ListingRequest { files, path, memory, is_one_server: false }.send(with).await,
+        )];
     }
     let list = |server: FileSystem| {
         let (path, with, memory) = (path.to_owned(), with.clone(), memory.clone());
         async move {
-            let request = ListingRequest { files: &server, path: &path, memory: &memory };
+            let request =
+                ListingRequest { files: &server, path: &path, memory: &memory, is_one_server: false };
             let listed = request.send(&with).await;
             (server, listed)
         }

@@ -212,7 +212,8 @@ impl FileSystem {
     /// [`Error`].
     pub async fn list_entries(&self, path: &str, with: &ListWith) -> Result<Entries, Error> {
         let memory = self.client.listing_memory();
-        let listings = ListingRequest { files: self, path, memory: &memory }.send(with).await?;
+        let listings =
+            ListingRequest { files: self, path, memory: &memory, is_one_server: false }.send(with).await?;
         let entries = Entries::merge(listings.into_iter().map(|listing| (0, listing)));
         entries.map_err(|cause| self.error("list", path, cause))
     }

@@ -27,15 +27,17 @@ pub(crate) struct ListingRequest<'a> {
     pub(crate) files: &'a FileSystem,
     pub(crate) path: &'a str,
     pub(crate) memory: &'a ListingMemory,
+    /// A server of HTTP that redirects to another one fails, because that one may have other files.
+    pub(crate) is_one_server: bool,
 }
 
 impl ListingRequest<'_> {
     /// Requests the listing. If the server does not send the requested status, it is requested for
     /// each entry; entries without one are in a second listing.
     pub(crate) async fn send(&self, with: &ListWith) -> Result<Vec<ServerListing>, Error> {
-        let Self { files, path, memory } = *self;
+        let Self { files, path, memory, is_one_server } = *self;
         if let Some(http) = files.http() {
-            return Ok(vec![http.list_server(path, with, memory).await?]);
+            return Ok(vec![http.list_server(path, with, memory, is_one_server).await?]);
         }
         let mut options = DirlistOptions::NONE;
         if with.stat {
@@ -73,7 +75,7 @@ impl ListingRequest<'_> {
         names: &ServerListing,
         strict: bool,
     ) -> Result<Vec<ServerListing>, Error> {
-        let Self { files, path, memory } = *self;
+        let Self { files, path, memory, .. } = *self;
         let directory = files.url_of("list", path)?.path;
         let mut found = [ServerListing::empty(memory, true), ServerListing::empty(memory, false)];
         let [with, without] = &mut found;

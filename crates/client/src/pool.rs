@@ -456,6 +456,7 @@ fn check(url: &Url) -> Result<(), Cause> {
     let unsupported = |text: &str| Err(Cause::Unsupported(text.to_owned()));
     match url.scheme {
         Scheme::Root | Scheme::Roots => Ok(()),
+        Scheme::S3 => unsupported("this operation is not possible at an object store"),
         Scheme::Http | Scheme::Https => {
             unsupported("this operation is not possible over HTTP; use root:// at a server that speaks both")
         }

@@ -26,6 +26,8 @@ pub enum Scheme {
     Http,
     /// `https`, `davs`.
     Https,
+    /// `s3`: an object of an object store. The host is the bucket; the environment names the store.
+    S3,
     /// `file`: a file of this machine.
     File,
     /// `stdio`, also written `-`.
@@ -39,6 +41,7 @@ impl Scheme {
             "roots" | "xroots" => Self::Roots,
             "http" | "dav" => Self::Http,
             "https" | "davs" => Self::Https,
+            "s3" => Self::S3,
             "file" => Self::File,
             "stdio" => Self::Stdio,
             _ => return None,
@@ -53,6 +56,7 @@ impl Scheme {
             Self::Roots => "roots",
             Self::Http => "http",
             Self::Https => "https",
+            Self::S3 => "s3",
             Self::File => "file",
             Self::Stdio => "stdio",
         }
@@ -65,7 +69,7 @@ impl Scheme {
             Self::Root | Self::Roots => DEFAULT_PORT,
             Self::Http => 80,
             Self::Https => 443,
-            Self::File | Self::Stdio => 0,
+            Self::S3 | Self::File | Self::Stdio => 0,
         }
     }
 
@@ -130,6 +134,9 @@ impl Url {
         let (authority, path) = place.split_once('/').unwrap_or((place, ""));
         let (login, host) =
             authority.rsplit_once('@').map_or((None, authority), |(login, host)| (Some(login), host));
+        if scheme == Scheme::S3 && authority.contains([':', ',', '@', '[']) {
+            return Err(UrlError::NoBucket(authority.to_owned()));
+        }
         let mut places = host.split(',').map(host_and_port);
         let (host, port) = places.next().unwrap_or(Err(UrlError::NoHost))?;
         let port_or = |port: Option<u16>| port.unwrap_or(scheme.default_port());
@@ -170,10 +177,21 @@ impl Url {
         }
     }
 
-    /// Reports whether it is that of a file at an HTTP server.
+    /// Reports whether it is that of a file at an HTTP server, which also an object store is.
     #[must_use]
     pub const fn is_http(&self) -> bool {
-        matches!(self.scheme, Scheme::Http | Scheme::Https)
+        matches!(self.scheme, Scheme::Http | Scheme::Https | Scheme::S3)
+    }
+
+    /// Reports whether it is that of an object of a store.
+    #[must_use]
+    pub const fn is_object(&self) -> bool {
+        matches!(self.scheme, Scheme::S3)
+    }
+
+    /// Reports whether its path is percent-encoded as users write it. Keys of objects are not.
+    const fn has_escapes(&self) -> bool {
+        self.is_http() && !self.is_object()
     }
 
     /// Returns the URL as users write it: in the path of one of HTTP, `%20` stands for a blank. A path with a `%`
@@ -182,7 +200,7 @@ impl Url {
     /// # Errors
     /// [`UrlError`] if no request can carry the path, or it has both kinds of `%`.
     pub fn with_decoded_path(self) -> Result<Self, UrlError> {
-        if !self.is_http() || !self.path.contains('%') {
+        if !self.has_escapes() || !self.path.contains('%') {
             return Ok(self);
         }
         let bytes = base::bytes_of(&self.path);
@@ -202,7 +220,7 @@ impl Url {
     /// [`UrlError`].
     pub fn with_decoded_pattern(self) -> Result<(Self, bool), UrlError> {
         let is_pattern = has_wildcard(&self.path);
-        if !self.is_http() || !is_pattern || !self.path.contains('%') {
+        if !self.has_escapes() || !is_pattern || !self.path.contains('%') {
             return Ok((self.with_decoded_path()?, is_pattern));
         }
         let parts: Result<Vec<String>, UrlError> = self.path.split('/').map(pattern_of).collect();
@@ -281,11 +299,15 @@ impl Url {
         RequestTarget::new(&target)
     }
 
-    /// Returns `host:port`, with an IPv6 address in brackets.
+    /// Returns `host:port`, with an IPv6 address in brackets, or the bucket.
     #[must_use]
     pub fn authority(&self) -> String {
         let Self { host, port, .. } = self;
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+        match host.contains(':') {
+            _ if self.is_object() => host.clone(),
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        }
     }
 
     /// Resolves the addresses of the host; the list is never empty.
@@ -386,7 +408,7 @@ impl fmt::Display for Url {
                     let brackets = if host.contains(':') { ("[", "]") } else { ("", "") };
                     write!(f, ",{}{host}{}:{port}", brackets.0, brackets.1)?;
                 }
-                if !self.is_http() {
+                if !self.has_escapes() {
                     return write!(f, "/{}", self.path);
                 }
                 // As users write it: these characters would be taken for others.

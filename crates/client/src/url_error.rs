@@ -13,6 +13,8 @@ pub enum UrlError {
     UnknownScheme(String),
     /// The host is missing.
     NoHost,
+    /// The text behind `s3://` is not the name of a bucket.
+    NoBucket(String),
     /// The text in brackets is not an IPv6 address, or the bracket is not closed.
     BadAddress(String),
     /// The text behind the colon of a host is not a port (0 to 65535).
@@ -30,10 +32,15 @@ impl fmt::Display for UrlError {
             Self::UnknownScheme(scheme) => {
                 write!(
                     f,
-                    "`{scheme}` is no protocol for files (root, roots, xroot, xroots, http, https, dav, davs, file)"
+                    "`{scheme}` is no protocol for files (root, roots, xroot, xroots, http, https, dav, davs, s3, file)"
                 )
             }
             Self::NoHost => write!(f, "the URL has no host (root://HOST[:PORT]//PATH)"),
+            Self::NoBucket(text) => write!(
+                f,
+                "`{text}` is no bucket (s3://BUCKET/KEY); AWS_ENDPOINT_URL_S3 names the store, and AWS_PROFILE or \
+                 AWS_ACCESS_KEY_ID the keys"
+            ),
             Self::BadAddress(text) => write!(f, "`{text}` is no IPv6 address in brackets"),
             Self::BadPort(text) => write!(f, "`{text}` is no port (0 to 65535)"),
             Self::BadEscape(text) => write!(f, "{text:?} has a % that begins no escape; write it as %25"),

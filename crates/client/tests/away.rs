@@ -160,6 +160,7 @@ async fn synchronize_with(
         max_delete: None,
         allow_empty: false,
         allow_away: false,
+        allow_links: false,
         dry_run: false,
         parallel: 1,
         options: CopyOptions::of(copier.client().settings()),

@@ -4,7 +4,7 @@
 
 mod http_support;
 
-use client::copy::{Against, DirectorySync, Equal};
+use client::copy::Against;
 use client::copy::{ChecksumWish, Copier, CopyDone, CopyError, CopyJob, CopyOptions, Place, Watch};
 use client::xroot::ErrorCode;
 use client::{Algorithm, Cause, Client};
@@ -481,20 +481,6 @@ async fn what_http_does_not_have_is_an_error_before_a_request() {
         assert!(matches!(copy(&client(), places, |_| ()).await, Err(CopyError::Usage(_))));
     }
     let client = client();
-    let sync = DirectorySync {
-        source: scratch.place(""),
-        target: Place::Remote(server.url("d")),
-        equal: Equal::Time,
-        delete: false,
-        max_delete: None,
-        allow_empty: false,
-        allow_away: false,
-        dry_run: false,
-        parallel: 1,
-        options: CopyOptions::of(client.settings()),
-    };
-    let synced = Copier::new(&client).sync(&sync, |_| (), Arc::new(()), &Watch::default()).await;
-    assert!(matches!(synced, Err(CopyError::Usage(_))));
     let files = client.file_system(&server.url(""));
     assert!(matches!(files.mv("/a", "/b").await.unwrap_err().cause(), Cause::Unsupported(_)));
     assert_eq!(server.connections(), 0);

@@ -291,6 +291,7 @@ async fn a_sync_that_is_stopped_during_its_scan_ends_at_once() {
         max_delete: None,
         allow_empty: false,
         allow_away: false,
+        allow_links: false,
         dry_run: false,
         parallel: 1,
         options: CopyOptions::of(client.settings()),

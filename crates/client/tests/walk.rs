@@ -184,6 +184,7 @@ async fn a_plan_asks_for_no_change() {
         max_delete: None,
         allow_empty: true,
         allow_away: false,
+        allow_links: false,
         dry_run: true,
         parallel: 1,
         options: client::copy::CopyOptions::of(copier.client().settings()),

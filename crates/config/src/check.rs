@@ -452,8 +452,27 @@ impl DiskCheck<'_> {
         self.check_cluster_key();
     }
 
+    /// Rules of flows need numbers, and their reports a collector.
+    fn packet_marking(&mut self) {
+        let marking = &self.effective.monitoring.marking;
+        let Some(settings) = &marking.value else { return };
+        if settings.has_rules() && settings.registry.is_none() {
+            let what = "xrootd.pmark: map2exp and map2act need the numbers of experiments".to_owned();
+            let remedy = "name the file with them: defsfile /file";
+            match settings.needs_registry {
+                true => return self.wrong(&marking.origin, what, remedy),
+                false => self.warn(&marking.origin, what, remedy),
+            }
+        }
+        if !settings.is_silent && !settings.is_in_force() {
+            let what = "xrootd.pmark: no flows are reported, because there is no collector".to_owned();
+            self.warn(&marking.origin, what, "name it: ffdest host:port");
+        }
+    }
+
     /// The file stream needs an interval and a collector.
     fn monitoring(&mut self) {
+        self.packet_marking();
         let detailed = &self.effective.monitoring.detailed;
         let Some(settings) = &detailed.value else { return };
         let is_on = !settings.files.interval.is_zero();

@@ -11,6 +11,7 @@ mod http;
 mod lines;
 mod monitoring;
 mod multi_user;
+mod packet_marking;
 mod proxy;
 mod residency;
 mod security;

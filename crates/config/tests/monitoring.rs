@@ -255,3 +255,86 @@ fn wrong_values_of_streams_stop_the_start() {
         assert!(report.contains(expected) && report.contains("error"), "{text}: {report}");
     }
 }
+
+fn marking(text: &str) -> PacketMarking {
+    let loaded = read(text);
+    assert_eq!(loaded.report.to_string(), "", "{text}");
+    loaded.effective.monitoring.marking.value.expect("packet marking")
+}
+
+#[test]
+fn lines_of_packet_marking_add_to_each_other() {
+    assert_eq!(*read("").effective.monitoring.marking, None);
+    let found = marking(
+        "xrootd.pmark domain any ffdest h,origin:7 ffecho 40 use noscitag\n\
+         xrootd.pmark map2exp path /at atlas map2exp vo cms cms map2exp default cms\n\
+         xrootd.pmark map2act atlas role boss prod map2act atlas user anna user defsfile /registry\n\
+         xrootd.pmark map2exp default atlas",
+    );
+    assert_eq!((found.domain, found.origin_port), (MarkedDomain::Any, Some(7)));
+    assert_eq!(found.collector, "h:10514".parse().ok());
+    assert_eq!(found.echo, Some(Duration::from_secs(40)));
+    assert!(found.ignores_tags && !found.is_silent && found.is_in_force());
+    let path = ExperimentRule::Path("/at".to_owned());
+    let expected = [
+        (path, "atlas".to_owned()),
+        (ExperimentRule::Organization("cms".to_owned()), "cms".to_owned()),
+        (ExperimentRule::Default, "atlas".to_owned()),
+    ];
+    assert_eq!(found.experiments, expected);
+    let names = ["atlas", "prod", "user"].map(str::to_owned);
+    let [atlas, prod, user] = names;
+    let expected = [
+        (atlas.clone(), ActivityRule::Role("boss".to_owned()), prod),
+        (atlas, ActivityRule::User("anna".to_owned()), user),
+    ];
+    assert_eq!(found.activities, expected);
+    assert_eq!(found.registry.as_deref(), Some("/registry"));
+    let found = marking("xrootd.pmark ffdest origin ffecho 29");
+    assert_eq!((found.collector, found.origin_port, found.echo), (None, Some(10_514), None));
+    assert_eq!(found.domain, MarkedDomain::Remote);
+    assert_eq!(marking("xrootd.pmark ffdest [::1]:9").collector, "[::1]:9".parse().ok());
+}
+
+#[test]
+fn packet_marking_is_shown_as_a_directive_with_the_same_effect() {
+    for text in [
+        "ffdest origin",
+        "domain local ffdest [::1]:5,origin ffecho 60 use nofirefly map2exp path /a x map2exp vo v y \
+         map2exp default x map2act x default p map2act x role r q map2act y user u p defsfile fail /f",
+    ] {
+        let loaded = read(&format!("xrootd.pmark {text}"));
+        let lines = show(&loaded.effective);
+        let shown = lines.iter().find(|line| line.directive == "xrootd.pmark").expect("a line");
+        let again = marking(&format!("xrootd.pmark {}", shown.value.as_ref().expect("a value")));
+        assert_eq!(Some(again), loaded.effective.monitoring.marking.value, "{text}");
+    }
+}
+
+#[test]
+fn wrong_values_of_packet_marking_stop_the_start() {
+    for (text, expected) in [
+        ("", "pmark option not specified"),
+        ("sometimes", "invalid pmark option 'sometimes'"),
+        ("domain here", "invalid pmark domain 'here'"),
+        ("ffdest", "pmark ffdest not specified"),
+        ("ffdest h:1,i:2", "invalid pmark ffdest"),
+        ("ffdest /run/x", "invalid pmark ffdest"),
+        ("use", "pmark use not specified"),
+        ("use smoke", "invalid pmark use 'smoke'"),
+        ("map2exp project a b", "invalid pmark experiment determinant 'project'"),
+        ("map2act a default", "pmark activity not specified"),
+        ("map2act a group x y", "invalid pmark activity determinant 'group'"),
+    ] {
+        let report = read(&format!("xrootd.pmark {text}")).report.to_string();
+        assert!(report.contains(expected) && report.contains("error"), "{text}: {report}");
+    }
+    for text in
+        ["use flowlabel", "defsfile curl http://h/f", "defsfile nofail wget 10 https://h/f use scitag"]
+    {
+        let loaded = read(&format!("xrootd.pmark ffdest h {text}"));
+        let report = loaded.report.to_string();
+        assert!(report.contains("not in force") && !report.contains("error"), "{text}: {report}");
+        assert_eq!(loaded.effective.monitoring.marking.value.expect("it").registry, None, "{text}");
+    }
+}

@@ -149,6 +149,8 @@ pub struct Config {
     pub listings: ListingPolicy,
     /// Files can be written. A server that cannot remove unfinished files must not accept any.
     pub accepts_uploads: bool,
+    /// Whether files can be fetched by COPY, which creates a file before its size is known.
+    pub accepts_pulls: bool,
     /// Third-party copies; `None` if they are not allowed.
     pub copies: Option<Copies>,
     /// Counters of each status, if a collector gets them.

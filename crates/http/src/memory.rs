@@ -7,13 +7,14 @@
 
 use crate::reply::ReplyBody;
 use crate::service::ServedConnection;
+use crate::status_counters::CountedReply;
 use crate::{
     DOWNLOAD_BYTES, HOST_SHARE, IDLE_BYTES, LISTING_BYTES, MEMORY_SHARE, REQUEST_BYTES, UPLOAD_BYTES,
 };
 use base::{ClientHost, MemoryBudget, MemoryPurpose, SharedCharge};
 use bytes::Bytes;
+use hyper::Method;
 use hyper::body::{Body, Frame, SizeHint};
-use hyper::{Method, StatusCode};
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
@@ -143,32 +144,23 @@ impl ConnectionMemory {
 pub(crate) struct ChargedBody {
     body: ReplyBody,
     connection: Arc<ServedConnection>,
-    /// The method and the status, until the end of the body, if they are counted.
-    unfinished: Option<(Method, StatusCode)>,
+    /// The request, if it is counted.
+    counted: Option<CountedReply>,
 }
 
 impl ChargedBody {
     pub(crate) fn new(
         body: ReplyBody,
         connection: Arc<ServedConnection>,
-        (method, status): (Method, StatusCode),
+        counted: Option<CountedReply>,
     ) -> Self {
-        // The replies to HEAD have no body on the network.
-        let is_counted = connection.shared().config.statuses.is_some() && method != Method::HEAD;
-        let unfinished = (is_counted && !body.is_end_stream()).then_some((method, status));
-        Self { body, connection, unfinished }
+        Self { body, connection, counted }
     }
 }
 
 impl Drop for ChargedBody {
     fn drop(&mut self) {
         self.connection.memory.settle();
-        if let (Some((method, status)), Some(counters)) =
-            (&self.unfinished, &self.connection.shared().config.statuses)
-            && !self.body.is_end_stream()
-        {
-            counters.cut(method, *status);
-        }
     }
 }
 
@@ -181,8 +173,15 @@ impl Body for ChargedBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
-        if matches!(frame, Poll::Ready(None)) {
-            self.unfinished = None;
+        let is_whole = self.body.is_end_stream();
+        if let Some(counted) = &mut self.counted {
+            match &frame {
+                Poll::Ready(Some(Err(_))) => counted.fail(),
+                Poll::Ready(None) => counted.whole(),
+                // Nobody may ask for the end behind the last part.
+                Poll::Ready(Some(Ok(_))) if is_whole => counted.whole(),
+                Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
+            }
         }
         frame
     }

@@ -94,6 +94,16 @@ impl RequestRefusal {
         Self::Status(status, text.into())
     }
 
+    /// Returns the status; `None` if another server has the answer.
+    pub(crate) fn status(&self) -> Option<StatusCode> {
+        match self {
+            Self::Status(status, _) => Some(*status),
+            Self::Call(CallFailure::Error(error)) => Some(status_of(error)),
+            Self::Call(CallFailure::Later(_)) => Some(StatusCode::SERVICE_UNAVAILABLE),
+            Self::Call(CallFailure::Redirect(_)) => None,
+        }
+    }
+
     /// Returns the status, the text for the client, and the number of seconds after which it may repeat the
     /// request, if that helps.
     pub(crate) fn explained(self) -> (StatusCode, String, Option<u32>) {

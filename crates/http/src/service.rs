@@ -9,13 +9,14 @@ use crate::macaroons::{self, MacaroonEndpoint};
 use crate::memory::{self, ChargedBody, ConnectionMemory};
 use crate::redirect::{self, ForwardedCgi};
 use crate::reply::{self, RequestRefusal, RequestReply};
+use crate::status_counters::CountedReply;
 use crate::{
     LOGIN_AGE_MAX, LOGIN_TIME_MAX, MEMORY_RETRY_SECONDS, TOKEN_BYTES_MAX, cors, get, listing, metrics_page,
     names, status, tape, upload,
 };
 use auth::Secret;
 use base::{Cgi, Identity, LoginNames};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::header::{
     AUTHORIZATION, CONNECTION, HOST, HeaderMap, HeaderValue, SERVER, TRANSFER_ENCODING, USER_AGENT,
 };
@@ -268,14 +269,23 @@ pub(crate) fn serve(
     request: Request<Incoming>,
 ) -> Pin<Box<dyn Future<Output = Result<Response<ChargedBody>, RequestPanic>> + Send>> {
     let (head, mut body) = request.into_parts();
-    let method = head.method.clone();
     let charged = connection.clone();
+    // Without a reply it is counted when hyper drops this future, because the client has disconnected.
+    let statuses = connection.shared().config.statuses.as_ref();
+    let mut counted = statuses.map(|statuses| CountedReply::new(statuses.clone(), head.method.clone()));
     let task = tokio::spawn(async move { (answer(connection, head, &mut body).await, body) });
     Box::pin(async move {
         // The connection must have the reply when it learns that nobody reads the rest of the body.
-        let (reply, _body) = task.await.map_err(|_| RequestPanic)?;
-        let status = reply.status();
-        Ok(reply.map(|body| ChargedBody::new(body, charged, (method, status))))
+        let Ok((reply, _body)) = task.await else {
+            if let Some(counted) = &mut counted {
+                counted.fail();
+            }
+            return Err(RequestPanic);
+        };
+        if let Some(counted) = &mut counted {
+            counted.reply(reply.status(), reply.body().is_end_stream());
+        }
+        Ok(reply.map(|body| ChargedBody::new(body, charged, counted)))
     })
 }
 
@@ -311,9 +321,6 @@ async fn answer(connection: Arc<ServedConnection>, head: Parts, body: &mut Incom
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     shared.counters.reply(&method, reply.status(), begun.elapsed());
-    if let Some(statuses) = &shared.config.statuses {
-        statuses.add(&method, reply.status(), begun.elapsed());
-    }
     reply
 }
 

@@ -11,11 +11,13 @@
 //! | `metrics` | [`MetricsText`]: metrics in the formats of Prometheus and OpenMetrics |
 //! | `transfer_records` | [`TransferRecords`]: records about transfers and purges with mass storage |
 //! | `streams` | detailed monitoring: [`MonitorStreams`], [`LoopStreams`], [`SessionStreams`] |
+//! | `fireflies` | reports about flows with their experiment: [`FlowMarker`] |
 //! | `gstreams` | streams of JSON records: [`GStreams`] |
 //! | `sender` | [`ReportSender`]: sends reports to one destination |
 
 #![forbid(unsafe_code)]
 
+mod fireflies;
 mod gstreams;
 mod metrics;
 mod received;
@@ -25,7 +27,10 @@ mod sender;
 mod streams;
 mod transfer_records;
 
-pub use gstreams::{CachedFileFigures, CopyFigures, GStreamWriter, GStreams, HttpStatusFigures, http_record};
+pub use fireflies::{FireflySender, FlowClient, FlowMarker, FlowUsage, MarkRules, MarkedFlow, RegistryError};
+pub use gstreams::{
+    CachedFileFigures, CopyFigures, GStreamWriter, GStreams, HttpStatusFigures, http_records,
+};
 pub use metrics::{MetricFamily, MetricKind, MetricValue, MetricsFormat, MetricsText};
 pub use received::{InvalidReport, ReceivedReport};
 pub use report::{

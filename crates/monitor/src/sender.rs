@@ -12,7 +12,7 @@ pub const REPORT_BYTES_MAX: usize = 65_507;
 const ADDRESS_TIME: Duration = Duration::from_secs(600);
 
 /// Returns the addresses of a host and a port.
-type LookUp = Box<dyn FnMut(&str, u16) -> io::Result<Vec<SocketAddr>> + Send>;
+pub(crate) type LookUp = Box<dyn FnMut(&str, u16) -> io::Result<Vec<SocketAddr>> + Send>;
 
 /// Sends reports to one destination. It is for a thread of its own, because look-ups of names block.
 pub struct ReportSender {
@@ -54,6 +54,12 @@ impl ReportSender {
     pub(crate) fn waiting(mut self, patience: Duration) -> Self {
         self.sockets.patience = Some(patience);
         self
+    }
+
+    /// Uses another look-up of names.
+    #[cfg(test)]
+    pub(crate) fn look_up_by(&mut self, look_up: LookUp) {
+        self.addresses.look_up = look_up;
     }
 
     /// Sends a report. A failure is logged when it begins and when it ends, because reports may be lost anyway.

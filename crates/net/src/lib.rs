@@ -47,7 +47,6 @@
 //! | `listener` | [`Listener`]: bind, accept, refuse when descriptors are exhausted |
 //! | `door` | [`Door`]: detection of the protocol by the first bytes |
 //! | `socket` | [`Socket`]: readiness, reads, vectored writes, `sendfile` |
-//! | `peer_account` | [`peer_account`]: the account of a client on this machine |
 //! | `polling` | adaptive polling for the next request before sleeping |
 //! | `loop_waker` | [`LoopWaker`]: a descriptor that wakes a loop |
 //! | `source` | one watched socket: its flags and the waiting task |
@@ -68,13 +67,13 @@ mod executor;
 mod listener;
 mod loop_waker;
 mod loops;
-mod peer_account;
 mod polling;
 mod reactor;
 mod round_hook;
 mod socket;
 mod source;
 mod task_waker;
+mod tcp_usage;
 mod tls;
 mod tls_socket;
 mod wake_list;
@@ -89,9 +88,9 @@ pub use executor::spawn_local;
 pub use listener::{Admission, BindError, Listener, ListenerConfig, Refusals};
 pub use loop_waker::LoopWaker;
 pub use loops::{LOOPS_MAX, LoopHandle, LoopPresence, Loops, spawn_essential};
-pub use peer_account::peer_account;
 pub use polling::{POLLING_CONNECTIONS_MAX, POLLING_MOMENT};
 pub use reactor::enable_batching;
 pub use round_hook::set_round_hook;
 pub use socket::{DetachedSocket, Keepalive, Socket, SocketConfig};
+pub use tcp_usage::{TcpUsage, connection_addresses, tcp_usage};
 pub use tls::{ENCRYPTED_BYTES_MAX, HANDSHAKE_BYTES_MAX, HELD_BYTES_MAX, TlsServer};

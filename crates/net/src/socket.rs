@@ -215,6 +215,11 @@ impl Socket {
         Ok((DetachedSocket { stream: fd.into(), tls }, received))
     }
 
+    /// Returns the descriptor, for questions to the system.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
     /// Reports whether the connection is encrypted.
     pub fn is_tls(&self) -> bool {
         self.tls.is_some()

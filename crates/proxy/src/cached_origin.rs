@@ -41,7 +41,7 @@ pub(crate) struct ProxyCacheReader {
 }
 
 enum CachedFileReader {
-    Disk(Arc<CacheReader<CachedOrigin>>),
+    Disk(CacheReader<CachedOrigin>),
     Memory(Arc<MemoryCacheReader<CachedOrigin>>),
 }
 
@@ -107,7 +107,7 @@ impl FileCache {
         let version = version(&stat);
         let reader = match self {
             Self::Disk(cache) => {
-                CachedFileReader::Disk(Arc::new(cache.open(key, ticket, version, (origin, owner)).await?))
+                CachedFileReader::Disk(cache.open(key, ticket, version, (origin, owner)).await?)
             }
             Self::Memory(cache) => {
                 CachedFileReader::Memory(Arc::new(cache.open(key, ticket, version, origin)?))
@@ -136,14 +136,6 @@ impl ProxyCacheChange {
 }
 
 impl ProxyCacheReader {
-    /// Returns the reader of the disk cache, if it is one.
-    pub(crate) const fn of_disk(&self) -> Option<&Arc<CacheReader<CachedOrigin>>> {
-        match &self.reader {
-            CachedFileReader::Disk(reader) => Some(reader),
-            CachedFileReader::Memory(_) => None,
-        }
-    }
-
     /// Reads without waiting. `None` if that is not possible; `into` may be written partly then.
     pub(crate) fn read_now(&self, offset: u64, into: &mut [u8]) -> Option<usize> {
         match &self.reader {

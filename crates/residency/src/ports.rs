@@ -27,8 +27,6 @@ pub struct IncomingCopy<'a> {
     pub destination: PathBuf,
     /// The local path that the file will have.
     pub target: PathBuf,
-    /// Number of bytes of the file in mass storage, if it is known.
-    pub size: Option<u64>,
     /// The descriptor that holds the lock of the temporary file. A program inherits it.
     pub lock: OwnedFd,
 }

@@ -3,24 +3,22 @@
 //!
 //! The thread of a copy registers its request and waits. The thread of the program gives it the lines, and reads its
 //! reports. The program writes each file at a temporary name, so nothing that it leaves behind is taken for a file. If it
-//! ends, its requests are given to the next process. If it does not report the ends of files, the thread of each copy looks at
-//! its file.
+//! ends, its requests are given to the next process.
 
 use crate::copy_command::StageMessage;
 use crate::copy_program::CopyPrograms;
 use crate::entry::{CopyFailure, FailureReason};
 use crate::ports::{CopyAgent, IncomingCopy, OutgoingCopy, StopSignal};
 use crate::queue::CopyOutcome;
-use crate::stage_agent_thread::{AgentThread, timespec};
+use crate::stage_agent_thread::AgentThread;
 use crate::stage_requests::{AgentFile, AgentState, RequestEnd};
-use crate::stage_watch::FileWatch;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -42,8 +40,6 @@ pub struct StageAgentSettings {
     pub pause: Duration,
     /// See there.
     pub pause_max: Duration,
-    /// The interval in which the server looks whether files are complete, for a program that does not report it.
-    pub looks: Option<Duration>,
 }
 
 /// A program that reads requests, and the requests that it has.
@@ -74,15 +70,8 @@ impl StageAgent {
     }
 
     /// Waits for the end of a request. A file that arrives after its copy was stopped is complete and kept.
-    fn wait(
-        &self,
-        key: &[u8],
-        (end, destination): (&RequestEnd, &Path),
-        mut watch: Option<FileWatch>,
-        stop: &StopSignal,
-    ) -> CopyOutcome {
+    fn wait(&self, key: &[u8], end: &RequestEnd, stop: &StopSignal) -> CopyOutcome {
         let mut is_stopped = false;
-        let interval = self.shared.settings.looks.filter(|_| watch.is_some()).map(timespec);
         loop {
             if let Some(outcome) = end.take() {
                 return outcome;
@@ -90,11 +79,8 @@ impl StageAgent {
             self.shared.clean(key);
             let mut descriptors = vec![PollFd::new(&end.event, PollFlags::IN)];
             descriptors.extend((!is_stopped).then(|| PollFd::new(stop, PollFlags::IN)));
-            if poll(&mut descriptors, interval.as_ref()).is_err() {
+            if poll(&mut descriptors, None).is_err() {
                 continue;
-            }
-            if let Some(watch) = &mut watch {
-                self.shared.look(key, watch, destination);
             }
             if descriptors.get(1).is_some_and(|stop| !stop.revents().is_empty()) {
                 is_stopped = true;
@@ -115,21 +101,16 @@ impl CopyAgent for StageAgent {
             Ok(line) => line,
             Err(failure) => return CopyOutcome::Failed(failure),
         };
-        let watch = match (self.shared.settings.looks, copy.size) {
-            (None, _) => None,
-            (Some(_), Some(size)) => Some(FileWatch::new(size)),
-            (Some(_), None) => return site_failure("the size of the file is not known".to_owned()),
-        };
         let end = match RequestEnd::new() {
             Ok(end) => Arc::new(end),
             Err(error) => return site_failure(format!("too many open files: {error}")),
         };
         let key = copy.entry.key.path.as_bytes().to_vec();
-        let request = AgentFile::new(line, copy.destination.clone(), watch.is_some(), end.clone());
+        let request = AgentFile::new(line, copy.destination.clone(), end.clone());
         if let Some(outcome) = self.shared.submit(key.clone(), request) {
             return outcome;
         }
-        self.wait(&key, (&end, &copy.destination), watch, stop)
+        self.wait(&key, &end, stop)
     }
 
     fn copy_out(&self, copy: OutgoingCopy<'_>, stop: &StopSignal) -> CopyOutcome {
@@ -196,23 +177,6 @@ impl SharedAgent {
         drop(state);
         self.wake();
         None
-    }
-
-    /// Looks whether a file that the program has is complete.
-    fn look(&self, key: &[u8], watch: &mut FileWatch, destination: &Path) {
-        if !self.state().is_given(key) {
-            return;
-        }
-        match watch.look(destination) {
-            Ok(false) => return,
-            Ok(true) => self.state().end_given(key, CopyOutcome::Done),
-            Err(error) => {
-                let reason = base::errno_text(&error);
-                let text = format!("the server cannot see whether the file is complete: {reason}");
-                self.state().fail_given(key, CopyFailure::new(FailureReason::Site, text));
-            }
-        }
-        self.wake();
     }
 
     /// Removes a part of a file that an earlier process has left. A disk that hangs delays this copy only. Blocks.

@@ -67,10 +67,6 @@ pub(crate) struct AgentFile {
     deaths: u32,
     /// Nobody wants the file any more.
     is_cancelled: bool,
-    /// The server looks at the file itself.
-    is_watched: bool,
-    /// The file has failed, and its process must be replaced.
-    failure: Option<CopyFailure>,
     end: Arc<RequestEnd>,
 }
 
@@ -101,12 +97,7 @@ impl RequestEnd {
 }
 
 impl AgentFile {
-    pub(crate) fn new(
-        line: Vec<Vec<u8>>,
-        destination: PathBuf,
-        is_watched: bool,
-        end: Arc<RequestEnd>,
-    ) -> Self {
+    pub(crate) fn new(line: Vec<Vec<u8>>, destination: PathBuf, end: Arc<RequestEnd>) -> Self {
         Self {
             line,
             word: Vec::new(),
@@ -116,8 +107,6 @@ impl AgentFile {
             is_suspect: false,
             deaths: 0,
             is_cancelled: false,
-            is_watched,
-            failure: None,
             end,
         }
     }
@@ -127,22 +116,9 @@ impl AgentFile {
         self.end.wake();
     }
 
-    /// Returns the failure of a file that takes too long.
-    fn late(&self, name: &str, limit: Duration) -> CopyFailure {
-        let limit = limit.as_secs();
-        let text = match self.is_watched {
-            true => format!("{name} has not completed the file within {limit} s"),
-            false => format!("{name} has not reported the end of the file within {limit} s (stage OK)"),
-        };
-        CopyFailure::new(FailureReason::Temporary, text)
-    }
-
     /// Returns the time at which it has failed.
     fn deadline(&self, reported: Option<Instant>, limit: Duration) -> Option<Instant> {
         let given = self.given?;
-        if self.failure.is_some() {
-            return Some(given);
-        }
         let last = reported.map_or(given, |reported| reported.max(given));
         last.checked_add(limit)?.min(given.checked_add(limit.saturating_mul(LIMITS_MAX))?).into()
     }
@@ -230,25 +206,8 @@ impl AgentState {
     /// The present process has reported the end of the file whose line had this word.
     pub(crate) fn report(&mut self, word: &[u8], outcome: CopyOutcome) {
         if let Some(key) = self.key_of(word).cloned() {
-            self.end_given(&key, outcome);
-        }
-    }
-
-    /// The present process has ended its work for a file.
-    pub(crate) fn end_given(&mut self, key: &[u8], outcome: CopyOutcome) {
-        (self.reported, self.failed) = (Some(Instant::now()), 0);
-        self.finish(key, outcome);
-    }
-
-    /// Reports whether the present process has the line of a file.
-    pub(crate) fn is_given(&self, key: &[u8]) -> bool {
-        self.requests.get(key).is_some_and(|request| request.given.is_some())
-    }
-
-    /// A file that the present process has failed. It ends after the process, which could still write it.
-    pub(crate) fn fail_given(&mut self, key: &[u8], failure: CopyFailure) {
-        if let Some(request) = self.requests.get_mut(key) {
-            request.failure = Some(failure);
+            (self.reported, self.failed) = (Some(Instant::now()), 0);
+            self.finish(&key, outcome);
         }
     }
 
@@ -305,8 +264,9 @@ impl AgentState {
             if request.is_cancelled {
                 request.finish(CopyOutcome::Stopped);
             } else if late.as_ref() == Some(&key) {
-                let failure = request.failure.take().unwrap_or_else(|| request.late(name, limit));
-                request.finish(CopyOutcome::Failed(failure));
+                let limit = limit.as_secs();
+                let text = format!("{name} has not reported the end of the file within {limit} s (stage OK)");
+                request.finish(CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, text)));
             } else if request.deaths >= DEATHS_MAX {
                 self.failed += 1;
                 let text = format!("{name} has ended with this file {DEATHS_MAX} times ({how})");
@@ -333,7 +293,7 @@ mod tests {
     fn add(state: &mut AgentState, name: &str) -> Arc<RequestEnd> {
         let end = Arc::new(RequestEnd::new().unwrap());
         let line = vec![Vec::new(), format!(" {name}").into_bytes()];
-        state.add(name.into(), AgentFile::new(line, "/none".into(), false, end.clone()));
+        state.add(name.into(), AgentFile::new(line, "/none".into(), end.clone()));
         end
     }
 

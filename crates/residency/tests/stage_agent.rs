@@ -20,9 +20,6 @@ use std::time::{Duration, Instant};
 /// Maximum time that a test waits for something.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Number of bytes of each file in mass storage.
-const WATCHED_BYTES: u64 = 6;
-
 /// A directory with a program. Files are written in `disk`.
 struct Site {
     directory: PathBuf,
@@ -57,14 +54,7 @@ impl Site {
     fn with(name: &str, script: &str, time_limit: Duration) -> Self {
         let directory = Self::directory(name);
         let arguments = ["-c", script, directory.to_str().unwrap()].map(str::to_owned).to_vec();
-        Self::running(directory, "/bin/sh", arguments, (time_limit, None))
-    }
-
-    /// A site whose program reports nothing. Each file has [`WATCHED_BYTES`] bytes in mass storage.
-    fn watched(name: &str, script: &str, time_limit: Duration) -> Self {
-        let directory = Self::directory(name);
-        let arguments = ["-c", script, directory.to_str().unwrap()].map(str::to_owned).to_vec();
-        Self::running(directory, "/bin/sh", arguments, (time_limit, Some(Duration::from_millis(5))))
+        Self::running(directory, "/bin/sh", arguments, time_limit)
     }
 
     fn directory(name: &str) -> PathBuf {
@@ -76,22 +66,16 @@ impl Site {
         directory
     }
 
-    fn running(
-        directory: PathBuf,
-        program: &str,
-        arguments: Vec<String>,
-        (time_limit, looks): (Duration, Option<Duration>),
-    ) -> Self {
+    fn running(directory: PathBuf, program: &str, arguments: Vec<String>, time_limit: Duration) -> Self {
         let queue = directory.join("queue");
         let settings = StageAgentSettings {
             program: program.into(),
             arguments,
-            message: StageMessage::new("$RID $LFN $DST $NOTIFY", &queue, true).unwrap(),
+            message: StageMessage::new("$RID $LFN $DST $NOTIFY", &queue).unwrap(),
             directory: queue,
             time_limit,
             pause: Duration::from_millis(10),
             pause_max: Duration::from_millis(40),
-            looks,
         };
         let programs = CopyPrograms {
             from_path: None,
@@ -154,7 +138,6 @@ impl Site {
                 remote: "/tape".into(),
                 destination: destination.clone(),
                 target: destination.with_extension("target"),
-                size: Some(WATCHED_BYTES),
                 lock: File::open("/dev/null").unwrap().into(),
             };
             report.send(agent.copy_in(copy, &signal)).ok();
@@ -280,7 +263,7 @@ fn a_directory_at_the_place_of_a_file_concerns_this_file_only() {
 
 #[test]
 fn a_program_that_cannot_be_started_denies_nothing() {
-    let site = Site::running(Site::directory("missing"), "/no/such/program", Vec::new(), (WAIT_MAX, None));
+    let site = Site::running(Site::directory("missing"), "/no/such/program", Vec::new(), WAIT_MAX);
     let (reason, text) = site.begin("f").failure();
     assert_eq!(reason, FailureReason::Site);
     assert!(text.contains("cannot run program"), "{text}");
@@ -472,56 +455,5 @@ fn a_second_report_of_an_end_is_none_of_the_next_try() {
     assert_eq!(site.stage("f"), CopyOutcome::Done);
     let (_, text) = site.begin("f").failure();
     assert!(text.ends_with(": later"), "{text}");
-    site.end();
-}
-
-/// It shows its file in parts: each look finds one that is too short, or open.
-#[test]
-fn a_file_is_complete_when_its_program_has_ended_its_work() {
-    let site = Site::watched(
-        "watched",
-        "while read rid name dst pipe; do { printf abc; touch $0/half; while [ ! -e $0/go ]; do sleep 0.01; done; \
-         printf def; touch $0/whole; while [ ! -e $0/close ]; do sleep 0.01; done; } > $dst; done",
-        WAIT_MAX,
-    );
-    let copy = site.begin("f");
-    for (here, next) in [("half", "go"), ("whole", "close")] {
-        site.wait_for(here);
-        assert!(copy.outcome.recv_timeout(Duration::from_millis(100)).is_err(), "{here}");
-        site.touch(next);
-    }
-    assert_eq!(copy.outcome(), CopyOutcome::Done);
-    assert_eq!(fs::read(site.local("f")).unwrap(), b"abcdef");
-    assert_eq!(site.stage("next"), CopyOutcome::Done);
-    site.end();
-}
-
-#[test]
-fn a_file_that_stays_too_short_fails_after_its_time() {
-    let site = Site::watched(
-        "short",
-        "echo $$ >> $0/notes; while read rid name dst pipe; do if [ $name = /short ]; then printf abc > $dst; \
-         else printf abcdef > $dst; fi; done",
-        Duration::from_secs(2),
-    );
-    let (reason, text) = site.begin("short").failure();
-    assert_eq!(reason, FailureReason::Temporary);
-    assert!(text.contains("has not completed the file within 2 s"), "{text}");
-    assert!(!PathBuf::from("/proc").join(&site.notes()[0]).exists(), "it could still write the file");
-    assert_eq!(site.stage("other"), CopyOutcome::Done);
-    site.end();
-}
-
-#[test]
-fn a_file_at_which_the_server_cannot_look_fails_at_once() {
-    let site = Site::watched(
-        "odd",
-        "while read rid name dst pipe; do if [ $name = /odd ]; then mkdir $dst; else printf abcdef > $dst; fi; done",
-        WAIT_MAX,
-    );
-    let (reason, text) = site.begin("odd").failure();
-    assert_eq!(reason, FailureReason::Site);
-    assert!(text.contains("cannot see whether the file is complete"), "{text}");
-    assert_eq!(site.stage("other"), CopyOutcome::Done);
     site.end();
 }

@@ -9,9 +9,6 @@ use std::time::Duration;
 /// The time limit of the program of `oss.stagecmd` without a `frm.xfr.copycmd in` that has one.
 const STAGE_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// Interval in which the server looks whether files are complete, for a program that does not report it.
-const LOOKS_INTERVAL: Duration = Duration::from_secs(2);
-
 /// The time between the end of a program that reads lines and its next start, at first and at most.
 const AGENT_PAUSE: Duration = Duration::from_secs(1);
 const AGENT_PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -80,14 +77,7 @@ fn with_stage_agent(
     let Some(program) = program else { return Ok(Arc::new(programs)) };
     check_program(&program.path)?;
     let directory = effective.transfer_directory();
-    if !values.stage_reports && values.catalog.is_none() {
-        let why = "without async, only the size of a file shows that it is complete";
-        return Err(format!(
-            "oss.stagecmd: {why}; set oss.rsscmd, or async for a program that reports the ends of files"
-        ));
-    }
-    let template = values.stage_message.as_deref().unwrap_or_default();
-    let message = StageMessage::new(template, &directory, values.stage_reports)
+    let message = StageMessage::new(values.stage_message.as_deref().unwrap_or_default(), &directory)
         .map_err(|reason| format!("oss.stagemsg: {reason}"))?;
     let settings = StageAgentSettings {
         program: program.path.clone(),
@@ -97,7 +87,6 @@ fn with_stage_agent(
         time_limit: stage_time_limit(effective),
         pause: AGENT_PAUSE,
         pause_max: AGENT_PAUSE_MAX,
-        looks: (!values.stage_reports).then_some(LOOKS_INTERVAL),
     };
     let agent = StageAgent::new(settings, programs).map_err(|error| base::errno_text(&error))?;
     Ok(Arc::new(agent))

@@ -7,9 +7,12 @@ use crate::third_party::CopyRecords;
 use crate::transfer_monitor;
 use base::Supervisor;
 use cache::{CacheObserver, ClosedCacheFile};
-use config::{Effective, GStream};
+use config::{ConfigSource, Effective, GStream, LocalFiles, PacketMarking, PathKind};
 use http::StatusCounters;
-use monitor::{CachedFileFigures, GStreamWriter, GStreams, MonitorStreams, RecordSender, http_record};
+use monitor::{
+    CachedFileFigures, FlowMarker, GStreamWriter, GStreams, MarkRules, MonitorStreams, RecordSender,
+    http_records,
+};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +27,8 @@ pub(crate) struct DetailedMonitors {
     gstreams: Option<Arc<GStreams>>,
     /// The counters of HTTP, if a collector gets them.
     pub(crate) statuses: Option<Arc<StatusCounters>>,
+    /// Reports flows of data; `None` if none are reported.
+    pub(crate) marker: Option<Arc<FlowMarker>>,
     /// Records of copies, if a collector gets them.
     pub(crate) copies: Option<Arc<CopyRecords>>,
 }
@@ -39,7 +44,8 @@ impl DetailedMonitors {
         supervisor: &Supervisor,
     ) -> Result<Self, StartError> {
         let started = Self::start_threads(effective, port, supervisor);
-        started.map_err(|source| StartError::System { what: "the threads of monitoring", source })
+        let threads = |source| StartError::System { what: "the threads of monitoring", source };
+        Ok(Self { marker: marker(effective, supervisor)?, ..started.map_err(threads)? })
     }
 
     fn start_threads(effective: &Effective, port: u16, supervisor: &Supervisor) -> io::Result<Self> {
@@ -61,11 +67,12 @@ impl DetailedMonitors {
         }
         let own = format!("{}:{port}", effective.host);
         let copies = gstreams.as_ref().and_then(|streams| CopyRecords::new(streams, own));
-        Ok(Self { streams, gstreams, statuses, copies })
+        Ok(Self { streams, gstreams, statuses, marker: None, copies })
     }
 
     /// Adds the records about clients, files and redirects to the front end.
     pub(crate) fn join(&self, door: &mut xroot::Config) {
+        door.marker = self.marker.clone();
         if let Some(streams) = &self.streams {
             door.streams = Some(streams.clone());
             door.settings.has_monitoring = true;
@@ -95,12 +102,47 @@ impl DetailedMonitors {
     }
 }
 
+/// Starts reports about flows of data, if the configuration asks for them.
+fn marker(effective: &Effective, supervisor: &Supervisor) -> Result<Option<Arc<FlowMarker>>, StartError> {
+    let settings = effective.monitoring.marking.value.as_ref().filter(|settings| settings.is_in_force());
+    let Some(settings) = settings else { return Ok(None) };
+    let rules = match mark_rules(settings) {
+        Ok(rules) => rules,
+        Err(why) if settings.needs_registry => return Err(StartError::PacketMarking(why)),
+        Err(why) => {
+            tracing::warn!("{why}; only the experiments that clients name are reported");
+            MarkRules::of_clients(settings)
+        }
+    };
+    let (marker, sender) = FlowMarker::new(settings, rules, &effective.host);
+    let started = supervisor.spawn("flows", "the reports about flows", move || sender.run());
+    started.map_err(|source| StartError::System { what: "the thread of reports about flows", source })?;
+    Ok(Some(marker))
+}
+
+/// Returns the rules of flows, with the numbers from the file if there are any.
+fn mark_rules(settings: &PacketMarking) -> Result<MarkRules, String> {
+    let path = settings.registry.as_deref().filter(|_| settings.has_rules());
+    let failed =
+        |why: &dyn std::fmt::Display| format!("xrootd.pmark defsfile {}: {why}", path.unwrap_or_default());
+    let text = path.map(read_registry).transpose().map_err(|error| failed(&error))?;
+    MarkRules::new(settings, text.as_deref()).map_err(|error| failed(&error))
+}
+
+/// Reads the file with the numbers of experiments, which has a bounded size.
+fn read_registry(path: &str) -> io::Result<String> {
+    if matches!(LocalFiles.kind(path)?, PathKind::File { .. }) {
+        return String::from_utf8(LocalFiles.read(path)?).map_err(io::Error::other);
+    }
+    Err(io::Error::other("it is not a regular file"))
+}
+
 /// Adds the counters of HTTP to the writer of their stream.
 fn with_samples(writer: GStreamWriter, statuses: Option<&Arc<StatusCounters>>) -> GStreamWriter {
     match statuses {
         Some(statuses) if writer.stream() == GStream::Http => {
             let statuses = statuses.clone();
-            writer.sampling(move || http_record(&statuses.figures()))
+            writer.sampling(move |bytes_max| http_records(&statuses.figures(), bytes_max))
         }
         _ => writer,
     }
@@ -112,7 +154,7 @@ struct CacheRecords(Arc<GStreams>);
 impl CacheObserver for CacheRecords {
     fn closed(&self, file: &ClosedCacheFile<'_>) {
         let bytes = |bytes: i64| u64::try_from(bytes).unwrap_or(0);
-        self.0.add(GStream::FileCache, || {
+        self.0.add(GStream::FileCache, |bytes_max| {
             CachedFileFigures {
                 path: &file.path.text(),
                 size: file.size,
@@ -129,7 +171,7 @@ impl CacheObserver for CacheRecords {
                 prefetched: file.ahead,
                 damaged: file.damaged,
             }
-            .record()
+            .record(bytes_max)
         });
     }
 }

@@ -52,6 +52,8 @@ pub enum StartError {
     Macaroons(String),
     /// Files cannot be staged as configured.
     Residency(String),
+    /// Flows cannot be reported as configured.
+    PacketMarking(String),
     /// Clients cannot be authenticated as configured.
     Security(String),
     /// Connections cannot be encrypted as configured.
@@ -91,6 +93,7 @@ impl fmt::Display for StartError {
                 write!(f, "the process cannot act for users (libXrdMultiuser.so): {}", plain(source))
             }
             Self::Residency(text) => write!(f, "files cannot be staged: {text}"),
+            Self::PacketMarking(text) => write!(f, "flows cannot be reported: {text}"),
             Self::Authorization(text) => {
                 write!(f, "the authorization rules (acc.authdb) cannot be used: {text}")
             }

@@ -141,6 +141,7 @@ fn configuration(
         delay_max: *values.delay_max,
         listings,
         accepts_uploads: accepts_uploads(effective),
+        accepts_pulls: !*effective.proxy.enabled || is_object_store(effective),
         copies: None,
         statuses: None,
         macaroons: None,
@@ -161,6 +162,11 @@ fn accepts_uploads(effective: &Effective) -> bool {
         let fixed = origin.fixed.as_ref().map(|server| &server.protocol);
         fixed.into_iter().chain(&origin.forwards).all(|protocol| protocol.is_http())
     })
+}
+
+/// Reports whether the origin of a proxy is an object store, to which files of unknown size can be sent.
+fn is_object_store(effective: &Effective) -> bool {
+    effective.proxy.origin.as_ref().is_some_and(|origin| origin.bucket.is_some())
 }
 
 /// Returns the tape API, if the configuration asks for it.

@@ -1,6 +1,6 @@
 //! The files of a proxy: configuration to [`ProxyFiles`].
 
-use crate::adapters::{MachineClients, SystemClock};
+use crate::adapters::SystemClock;
 use crate::assembly;
 use crate::cluster::ClusterThread;
 use crate::detailed_monitoring::DetailedMonitors;
@@ -13,14 +13,12 @@ use auth::s3::S3Credentials;
 use auth::sss::IdentityTable;
 use base::{LogicalPath, Supervisor};
 use cache::{
-    CacheLimits, ColdFiles, DirectAccess, DirectReaders, DirectoryQuota, DiskCacheSettings, DiskShare,
-    FileShares, MemoryCacheSettings,
+    CacheLimits, ColdFiles, DirectoryQuota, DiskCacheSettings, DiskShare, FileShares, MemoryCacheSettings,
 };
 use client::http::ObjectStore;
 use client::{Credentials, Scheme, Settings, Source, Url};
 use config::{
-    CacheSpace, CacheUsage, DirectCacheReaders, Effective, HostPattern, OriginBucket, OriginProtocol,
-    ProxyServer, StoreValues,
+    CacheSpace, CacheUsage, Effective, HostPattern, OriginBucket, OriginProtocol, ProxyServer, StoreValues,
 };
 use logical::{CopyingFiles, Prepares};
 use proxy::{PrepareIds, ProxyCacheConfig, ProxyConfig, ProxyExport, ProxyFiles};
@@ -36,6 +34,9 @@ const CONNECTIONS_SHARE: usize = 4;
 
 /// Time within which the name of the origin is looked up at the start.
 const LOOK_UP_TIME: Duration = Duration::from_secs(10);
+
+/// Maximum time that the end of the server waits for the records of cached files that were open.
+const LAST_FILES_MAX: Duration = Duration::from_secs(2);
 
 /// Ids of prepare requests in the form of other servers.
 struct ProxyPrepares(Prepares);
@@ -149,7 +150,6 @@ fn configuration(effective: &Effective, port: u16) -> Result<ProxyConfig, String
         checksums: checksums.map(|kind| kind.name().to_owned()).collect(),
         connections_max: crate::process::descriptors() / CONNECTIONS_SHARE,
         cache: cache(effective)?,
-        local_clients: Some(Arc::new(MachineClients::new())),
         memory_cache: memory_cache(effective),
         has_authorization: *effective.authorization.enabled,
         in_cluster: effective.cluster.of_proxies && origin.forwards.is_empty(),
@@ -169,13 +169,6 @@ fn object_store(url: &Url, bucket: &str, values: &StoreValues) -> Result<Arc<Obj
 
 /// Time that a reader of the disk cache waits for the connection of another one.
 const CACHE_PATIENCE: Duration = Duration::from_secs(4);
-
-/// Size of the parts of files that a disk cache removes one by one. The order of removals takes about 200 bytes for each,
-/// which is 300 MB for 100 TB, and one part is a small share of any disk.
-const CACHE_PART_BYTES: u64 = 64 << 20;
-
-/// Time in which a client opens the cached file to which it was redirected.
-const DIRECT_LEASE: Duration = Duration::from_secs(60);
 
 /// Number of bytes of files in a cache whose pages have checksums, if the memory of the machine is not known.
 const PAGED_BYTES: u64 = 1 << 30;
@@ -197,26 +190,15 @@ fn cache(effective: &Effective) -> Result<Option<ProxyCacheConfig>, String> {
     });
     let settings = DiskCacheSettings {
         block_bytes: *values.block_bytes,
-        part_bytes: Some(CACHE_PART_BYTES),
         memory_bytes: *values.memory,
         paged_bytes: process::memory_bytes().unwrap_or(PAGED_BYTES),
         prefetch_bytes: u64::from(*values.prefetch).saturating_mul(*values.block_bytes),
         patience: CACHE_PATIENCE,
         limits: CacheLimits { low: space(low), high: space(high), files: *values.files_bytes, shares },
         cold,
-        direct: values.direct_readers.map(direct_access),
         quotas: values.quota_file.value.as_deref().map_or(Ok(Vec::new()), quotas)?,
     };
     Ok(Some(ProxyCacheConfig { directory, settings }))
-}
-
-/// Returns who reads cached files directly.
-fn direct_access(readers: DirectCacheReaders) -> DirectAccess {
-    let readers = match readers {
-        DirectCacheReaders::Group => DirectReaders::Group,
-        DirectCacheReaders::World => DirectReaders::World,
-    };
-    DirectAccess { readers, lease: DIRECT_LEASE }
 }
 
 /// Returns the sizes of the memory cache, if there is one. A disk cache replaces it.
@@ -283,6 +265,13 @@ pub(crate) fn query_answer(effective: &Effective) -> Option<String> {
     let bucket = || origin.bucket.as_ref().map(OriginBucket::url);
     let fixed = origin.fixed.as_ref().map(ProxyServer::authority).or_else(bucket).unwrap_or_default();
     Some(format!("{forwards}{fixed}"))
+}
+
+/// Waits until the cache has recorded the use of the files that clients had open, within a limited time.
+pub(crate) async fn end(proxy: Option<Arc<ProxyFiles>>) {
+    if let Some(proxy) = proxy {
+        proxy.cache_closed(LAST_FILES_MAX).await;
+    }
 }
 
 #[cfg(test)]

@@ -356,7 +356,7 @@ impl RunningServer {
         self.close_port();
         let (xroot, loops, transfers) = (self.xroot.clone(), self.loops.clone(), self.transfers.clone());
         let http = self.http.as_ref().map(|http| http.drain(limit));
-        let monitors = self.monitors.clone();
+        let (monitors, proxy) = (self.monitors.clone(), self.proxy.clone());
         async move {
             let requests = async {
                 if let Some(http) = http
@@ -367,6 +367,7 @@ impl RunningServer {
             };
             let (left, ()) = tokio::join!(xroot.drain(loops.handles(), limit), requests);
             purging::end(transfers).await;
+            proxied_files::end(proxy).await;
             monitors.flush().await;
             left
         }

@@ -246,6 +246,4 @@ pub struct Peer {
     pub port: u16,
     /// Host name if known, otherwise the address as text.
     pub host: String,
-    /// Both ends of the connection; `None` if they are not known.
-    pub connection: Option<vfs::ClientConnection>,
 }

@@ -72,11 +72,7 @@ pub(crate) fn serve(shared: &Arc<FrontEnd>, arrival: Arrival, presence: LoopPres
         return;
     };
     hub.stats.connections.add(1);
-    let driver = SessionDriver::new(
-        &hub,
-        &arrival.home,
-        shared.new_session(arrival.peer, arrival.socket.local_address().ok()),
-    );
+    let driver = SessionDriver::new(&hub, &arrival.home, shared.new_session(arrival.peer));
     net::spawn_local(ConnectionTask {
         driver,
         link: PathId::CONTROL,
@@ -127,6 +123,9 @@ impl ConnectionTask {
                 tls_handshake::start(self.driver.clone(), self.link, socket, received, self.place.take());
             }
             return;
+        }
+        if let Some(socket) = &self.socket {
+            self.driver.borrow_mut().end_flow(self.link, socket);
         }
         SessionDriver::link_lost(&self.driver, self.link);
         let hub = self.driver.borrow().hub().clone();
@@ -279,6 +278,7 @@ fn turn(
         let is_sent = flushed == FlushOutcome::All || (closing && state.out.is_empty());
         sent += left;
         driver.note_sent(left as u64);
+        driver.advance_flow(link, socket);
         driver.links_mut().wake_others(link, left > 0);
         if is_sent && let Some(reason) = end_after_output(driver, closing, &flow) {
             return Poll::Ready(reason);

@@ -17,6 +17,7 @@
 //! | `timeouts` | time limits of connections |
 //! | `jobs` | file operations that the driver itself has started |
 //! | `rare_state` | state that few sessions have at any time |
+//! | `flow` | the flow of data that is reported with its experiment |
 //! | `monitoring` | records of detailed monitoring |
 //! | `session_log` | log lines of logins and disconnects |
 //! | `turn` | calls of the tasks of connections |
@@ -51,6 +52,7 @@ use wire::xroot::header::{SessionId, StreamId};
 
 mod context;
 mod ending;
+mod flow;
 mod frame_context;
 mod jobs;
 mod login;
@@ -391,6 +393,9 @@ impl SessionDriver {
         }
         if matches!(operation, Operation::Open(..)) {
             self.context.hub.stats.opens.add(1);
+            if self.context.hub.shared.config.marker.is_some() {
+                self.rare.flow.get_or_insert_default().note_request(id, &operation);
+            }
         }
         if let Some(monitor) = self.rare.monitor_mut() {
             monitor.note_request(id, &operation);
@@ -427,6 +432,9 @@ impl SessionDriver {
         self.context.note(&answer);
         if let Some(monitor) = self.rare.monitor_mut() {
             monitor.answered(id, &answer);
+        }
+        if let Some(flow) = self.rare.flow_mut() {
+            flow.answered(id, &answer);
         }
         self.context.session.answered(id, answer, &mut self.context.links)
     }

@@ -8,7 +8,7 @@ use crate::{
     SESSION_BYTES_MAX, SESSION_REQUEST_BYTES_MAX, STALLED_SECONDS_MAX,
 };
 use base::{Ceilings, MemoryBudget, Owner};
-use monitor::MonitorStreams;
+use monitor::{FlowMarker, MonitorStreams};
 use net::TlsServer;
 use session::{HostName, LOGIN_TIME_MAX, Peer, Session, Settings};
 use std::future::Future;
@@ -17,7 +17,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use vfs::{ClientConnection, FileSystem};
+use vfs::FileSystem;
 use wire::xroot::header::SessionId;
 
 /// Looks up the name of a host. It is known only if it resolves back to the address.
@@ -81,6 +81,8 @@ pub struct Config {
     pub statistics: Option<StatisticsText>,
     /// Detailed monitoring; `None` if there is none. [`Settings::has_monitoring`] must be set with it.
     pub streams: Option<Arc<MonitorStreams>>,
+    /// Reports flows of data; `None` if none are reported.
+    pub marker: Option<Arc<FlowMarker>>,
     /// Logs each login.
     pub log_logins: bool,
     /// Logs the end of each session that had logged in.
@@ -104,6 +106,7 @@ impl Default for Config {
             sendfile: true,
             statistics: None,
             streams: None,
+            marker: None,
             log_logins: true,
             log_disconnects: true,
         }
@@ -192,12 +195,9 @@ impl FrontEnd {
         }
     }
 
-    /// Returns the session of a connection from `client` to `server`.
-    pub(crate) fn new_session(&self, client: SocketAddr, server: Option<SocketAddr>) -> Session {
-        let connection = server.map(|server| ClientConnection { client, server });
-        let address = client.ip().to_canonical();
-        let peer =
-            Peer { address: Some(address), port: client.port(), host: address.to_string(), connection };
+    pub(crate) fn new_session(&self, peer: SocketAddr) -> Session {
+        let address = peer.ip().to_canonical();
+        let peer = Peer { address: Some(address), port: peer.port(), host: address.to_string() };
         Session::new(new_session_id(), self.settings.clone(), peer)
     }
 }

@@ -19,7 +19,7 @@ use crate::wait_display;
 
 /// Copy files to, from and between servers.
 ///
-/// A PLACE is a path, a URL (root://host//path or https://host/path, which may contain wildcards), or - for
+/// A PLACE is a path, a URL (root://host//path, https://host/path or s3://bucket/path, which may contain wildcards), or - for
 /// standard input and output. A file appears under its final name only when it is complete.
 #[derive(clap::Args, Debug)]
 pub(crate) struct CpCommand {

@@ -26,10 +26,10 @@ use base::Size;
 /// not changed. Files that exist only in TARGET are kept, unless --delete is given.
 #[derive(clap::Args, Debug)]
 pub(crate) struct SyncCommand {
-    /// Source directory: a path or root://host//path.
+    /// Source directory: a path or a URL (root://host//path, https://host/path, s3://bucket/path).
     #[arg(value_name = "SOURCE", value_parser = option_values::parse_place)]
     source: Place,
-    /// Target directory: a path or root://host//path.
+    /// Target directory: a path or a URL (root://host//path, https://host/path, s3://bucket/path).
     #[arg(value_name = "TARGET", value_parser = option_values::parse_place)]
     target: Place,
     /// Compare checksums of this type instead of times.
@@ -51,6 +51,10 @@ pub(crate) struct SyncCommand {
     /// With --delete: go on while a server of a cluster is away, so that its files look missing.
     #[arg(long, requires = "delete")]
     allow_away: bool,
+    /// With --delete at a WebDAV server: remove in directories below TARGET too, although the server does
+    /// not show whether they are links.
+    #[arg(long, requires = "delete")]
+    allow_links: bool,
     /// Keep permission bits in addition to times.
     #[arg(long, short)]
     preserve: bool,
@@ -118,6 +122,7 @@ impl SyncCommand {
             max_delete: self.max_delete,
             allow_empty: self.allow_empty,
             allow_away: self.allow_away,
+            allow_links: self.allow_links,
             dry_run: self.dry_run,
             parallel: self.parallel,
             options,

@@ -21,7 +21,7 @@ use crate::xrootd_compat;
 #[command(disable_help_flag = true)]
 pub(crate) struct LsCommand {
     #[allow(rustdoc::broken_intra_doc_links, reason = "help text")]
-    /// Files and directories to list: root://HOST[:PORT]//PATH or https://HOST[:PORT]/PATH, which may contain
+    /// Files and directories to list: root://HOST[:PORT]//PATH, https://HOST[:PORT]/PATH or s3://BUCKET/PATH, which may contain
     /// wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     urls: Vec<String>,

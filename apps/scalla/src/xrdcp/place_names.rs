@@ -18,7 +18,7 @@ pub(super) fn named_place(word: &str, target: bool, cgi: &str) -> Result<Place, 
             let path = rest.strip_prefix("localhost").filter(|path| path.starts_with('/')).unwrap_or(rest);
             return Ok(Place::Local(path.into()));
         }
-        "root" | "xroot" | "roots" | "xroots" | "http" | "https" | "dav" | "davs" => {}
+        "root" | "xroot" | "roots" | "xroots" | "http" | "https" | "dav" | "davs" | "s3" => {}
         _ => return local(),
     }
     let side = if target { CopySide::Destination } else { CopySide::Source };

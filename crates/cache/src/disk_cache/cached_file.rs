@@ -1,13 +1,10 @@
 //! [`CachedFile`]: one version of a file that readers have open. It performs the actions of its
 //! [`FileFill`](crate::FileFill).
 
-mod parts;
-mod use_of_file;
+mod periods;
 
-use super::direct_access::DirectName;
 use super::fetch_memory::FetchMemory;
-use super::file_parts::{FileParts, ReaderPart};
-use super::period::{ClosedCacheFile, PeriodFigures};
+use super::period::PeriodFigures;
 use super::shared::CacheShared;
 use super::{CacheOrigin, CacheReadError};
 use crate::store::BlockStore;
@@ -22,8 +19,6 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
-
-pub(super) use parts::PartEviction;
 
 /// The bytes of a read, in parts that are in no order. They cover it without gaps.
 pub(super) type ReadParts = Vec<(u64, Bytes)>;
@@ -44,8 +39,6 @@ pub(super) struct CachedFile<O: CacheOrigin> {
     /// The file may have been changed through this server, so each read compares the version first.
     is_suspect: AtomicBool,
     pub(super) is_flushing: AtomicBool,
-    /// The name at which clients on this machine read it.
-    pub(super) direct: DirectName,
     idle: Notify,
 }
 
@@ -60,7 +53,6 @@ struct CachedFileState<O: CacheOrigin> {
     failure: Option<CacheReadError<O::Failure>>,
     access: CacheAccess,
     period: PeriodFigures,
-    parts: FileParts,
 }
 
 struct PendingParts<O: CacheOrigin> {
@@ -73,7 +65,6 @@ struct ReaderState<O: CacheOrigin> {
     /// The session of the reader, for the turns of sessions at the disk.
     owner: Owner,
     pattern: ReadPattern,
-    part: ReaderPart,
     attached: i64,
 }
 
@@ -105,7 +96,6 @@ impl<O: CacheOrigin> CachedFile<O> {
             bytes_missed: 0,
             bytes_bypassed: 0,
         };
-        let parts = FileParts::new(store.version().size, shared.part_bytes, store.block_bytes());
         let state = CachedFileState {
             fill,
             fetched: HashMap::new(),
@@ -115,7 +105,6 @@ impl<O: CacheOrigin> CachedFile<O> {
             failure: None,
             access,
             period: PeriodFigures::default(),
-            parts,
         };
         Some(Arc::new(Self {
             shared: shared.clone(),
@@ -126,7 +115,6 @@ impl<O: CacheOrigin> CachedFile<O> {
             is_retired: AtomicBool::new(false),
             is_suspect: AtomicBool::new(false),
             is_flushing: AtomicBool::new(false),
-            direct: DirectName::default(),
             idle: Notify::new(),
         }))
     }
@@ -143,6 +131,15 @@ impl<O: CacheOrigin> CachedFile<O> {
         &self.shared.memory
     }
 
+    pub(super) fn has_changed(&self) -> bool {
+        self.has_changed.load(Ordering::Acquire)
+    }
+
+    /// Records that the file at the origin is another version.
+    pub(super) fn set_changed(&self) {
+        self.has_changed.store(true, Ordering::Release);
+    }
+
     pub(super) fn is_suspect(&self) -> bool {
         self.is_suspect.load(Ordering::Acquire)
     }
@@ -155,13 +152,17 @@ impl<O: CacheOrigin> CachedFile<O> {
         }
     }
 
+    /// Reports whether blocks can be stored.
+    pub(super) fn may_store(&self) -> bool {
+        !self.is_retired.load(Ordering::Acquire) && !self.has_changed() && self.shared.may_store()
+    }
+
     /// Adds a reader.
     pub(super) fn attach(&self, origin: Arc<O>, owner: Owner) -> ReaderId {
         let mut state = self.state();
         let id = ReaderId(state.next());
         let attached = self.shared.now();
-        let (pattern, part) = (ReadPattern::default(), ReaderPart::default());
-        state.readers.insert(id, ReaderState { origin, owner, pattern, part, attached });
+        state.readers.insert(id, ReaderState { origin, owner, pattern: ReadPattern::default(), attached });
         state.access.opens = state.access.opens.saturating_add(1);
         id
     }
@@ -178,6 +179,10 @@ impl<O: CacheOrigin> CachedFile<O> {
             }
         }
         state.readers.is_empty()
+    }
+
+    pub(super) fn has_readers(&self) -> bool {
+        !self.state().readers.is_empty()
     }
 
     /// Waits until nothing is read, fetched or stored.
@@ -203,40 +208,6 @@ impl<O: CacheOrigin> CachedFile<O> {
         crate::store::stored_bytes(self.state().fill.stored(), self.store.block_bytes(), version.size)
     }
 
-    /// Records this period, and passes it to the observer.
-    pub(super) fn end_period(&self) {
-        let access = self.take_access();
-        self.store.record_access(access, self.shared.now());
-        let mut state = self.state();
-        let PeriodFigures { stored, ahead, damaged, remotes } = std::mem::take(&mut state.period);
-        let blocks_stored = state.fill.stored().present();
-        drop(state);
-        if let Some(observer) = self.shared.observer.get() {
-            observer.closed(&ClosedCacheFile {
-                path: self.key.data(),
-                size: self.version().size,
-                block_bytes: self.store.block_bytes(),
-                blocks_stored,
-                opens: self.store.opens(),
-                access,
-                stored,
-                ahead,
-                damaged,
-                remotes: &remotes,
-            });
-        }
-    }
-
-    /// Returns the record of this period, once.
-    fn take_access(&self) -> CacheAccess {
-        let mut state = self.state();
-        let now = self.shared.now();
-        let next = CacheAccess { attached: now, ..state.access };
-        let next =
-            CacheAccess { opens: 0, duration: 0, bytes_hit: 0, bytes_missed: 0, bytes_bypassed: 0, ..next };
-        CacheAccess { detached: now, ..std::mem::replace(&mut state.access, next) }
-    }
-
     /// Returns the number of bytes of the blocks of a range.
     fn bytes_of_blocks(&self, bytes: &Range<u64>) -> u64 {
         let block = self.store.block_bytes();
@@ -259,7 +230,7 @@ impl<O: CacheOrigin> CachedFile<O> {
         state.reads.insert(read, PendingParts { parts: Vec::new(), done });
         let actions = state.fill.read(read, reader, bytes.clone(), memory);
         let mut work = self.apply_reserved(&mut state, actions, memory);
-        let next = state.note_read(reader, &bytes);
+        let next = state.readers.get_mut(&reader).map(|reader| reader.pattern.next(&bytes));
         let limit = self.shared.prefetch_bytes;
         if let Some(next) = next.filter(|next| may_store && limit > 0 && !next.is_empty()) {
             let next = next.start..next.end.min(next.start.saturating_add(limit));
@@ -290,10 +261,8 @@ impl<O: CacheOrigin> CachedFile<O> {
         if next.start < end && !ahead.all(|block| state.fill.stored().contains(block)) {
             return false;
         }
-        let CachedFileState { readers, parts, .. } = &mut *state;
-        if let Some(reader) = readers.get_mut(&reader) {
+        if let Some(reader) = state.readers.get_mut(&reader) {
             reader.pattern = pattern;
-            parts.read(&mut reader.part, bytes);
         }
         let length = bytes.end - bytes.start;
         state.access.bytes_hit = added(state.access.bytes_hit, length);
@@ -388,12 +357,8 @@ impl<O: CacheOrigin> CachedFile<O> {
     fn count_stored(&self, state: &mut CachedFileState<O>, block: u64) {
         let bytes = state.fill.bytes_of(block);
         state.period.stored += bytes.end - bytes.start;
-        let (part, length) = (state.parts.of(bytes.start), bytes.end - bytes.start);
-        let is_begin = self.shared.index.grow(&self.key, (part, length), &self.is_retired);
-        if let Some(part) = part.filter(|_| is_begin) {
-            state.parts.begun(part);
-        }
-        self.shared.take_room(length);
+        self.shared.index.grow(&self.key, bytes.end - bytes.start, &self.is_retired);
+        self.shared.take_room(bytes.end - bytes.start);
     }
 
     #[cfg(test)]
@@ -422,8 +387,7 @@ impl<O: CacheOrigin> CachedFile<O> {
             let bad = state.fill.bytes_of(block);
             // Another read may have found it before.
             if state.fill.stored().contains(block) {
-                let part = state.parts.of(bad.start);
-                self.shared.index.shrink(&self.key, (part, bad.end - bad.start), &self.is_retired);
+                self.shared.index.shrink(&self.key, bad.end - bad.start, &self.is_retired);
             }
             state.give_part(read, good..bad.start.max(good), &bytes, &content);
             good = bad.end.clamp(good, bytes.end);
@@ -513,13 +477,6 @@ impl<O: CacheOrigin> CachedFileState<O> {
     fn next(&mut self) -> u64 {
         self.next += 1;
         self.next
-    }
-
-    /// Notes a read. Returns what its reader will probably read next.
-    fn note_read(&mut self, reader: ReaderId, bytes: &Range<u64>) -> Option<Range<u64>> {
-        let reader = self.readers.get_mut(&reader)?;
-        self.parts.read(&mut reader.part, bytes);
-        Some(reader.pattern.next(bytes))
     }
 
     fn reader_of(&self, read: ReadId) -> Option<&ReaderState<O>> {

@@ -1,6 +1,7 @@
 //! [`CacheReader`]: a reader of a cached file.
 
 use super::cached_file::{CachedFile, ReadResult};
+use super::closing::{FileClosing, FileInUse};
 use super::{CacheOrigin, CacheReadError, DiskCache};
 use crate::{OriginVersion, ReadId, ReaderId};
 use std::ops::Range;
@@ -10,10 +11,12 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 /// A reader of a cached file. All readers of a version share what is fetched.
 pub struct CacheReader<O: CacheOrigin> {
-    pub(super) cache: Arc<DiskCache<O>>,
-    pub(super) file: Arc<CachedFile<O>>,
+    cache: Arc<DiskCache<O>>,
+    file: Arc<CachedFile<O>>,
     id: ReaderId,
     origin: Arc<O>,
+    /// Taken at its end.
+    in_use: Option<FileInUse>,
 }
 
 /// A read in progress. It is forgotten if its caller leaves.
@@ -93,7 +96,8 @@ impl<O: CacheOrigin> CacheReader<O> {
         id: ReaderId,
         origin: Arc<O>,
     ) -> Self {
-        Self { cache, file, id, origin }
+        let in_use = Some(FileInUse::new(&file.shared));
+        Self { cache, file, id, origin, in_use }
     }
 
     /// Returns the version of the file.
@@ -112,7 +116,7 @@ impl<O: CacheOrigin> CacheReader<O> {
     }
 
     /// Reports whether reads may take stored bytes without a comparison of the version.
-    pub(super) fn is_settled(&self) -> bool {
+    fn is_settled(&self) -> bool {
         !self.file.is_suspect() && !self.cache.changes.is_content_changing(&self.file.key)
     }
 
@@ -161,8 +165,10 @@ impl<O: CacheOrigin> CacheReader<O> {
 impl<O: CacheOrigin> Drop for CacheReader<O> {
     fn drop(&mut self) {
         self.file.shared.counters.closes.add(1);
-        if self.file.detach(self.id) {
-            self.cache.close_later(&self.file);
+        if self.file.detach(self.id)
+            && let Some(in_use) = self.in_use.take()
+        {
+            FileClosing(self.cache.clone()).begin(&self.file, in_use);
         }
     }
 }

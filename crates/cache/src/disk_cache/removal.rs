@@ -1,10 +1,9 @@
-//! Periodic work: files and parts of files are removed when the disk is too full, and the new blocks of open files are
-//! flushed.
+//! Periodic work: files are removed when the disk is too full, and the new blocks of open files are flushed.
 
 use super::aged_removal::AgedRemoval;
 use super::cache_index::ParkedFiles;
 use super::pins::PinnedPaths;
-use super::removal_batch::{RemovalBatch, RemovedBatch};
+use super::table::{LockedSlot, SlotInUse};
 use super::{CacheOrigin, DiskCache};
 use crate::CacheKey;
 use std::sync::atomic::Ordering;
@@ -13,8 +12,38 @@ use std::time::Duration;
 
 /// Interval in which the used space is compared with the limits.
 pub(super) const INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum number of units that are looked at for a batch, because those in use are passed over.
+/// Maximum number of files that one job of the disk removes.
+pub(super) const BATCH_FILES: usize = 64;
+/// Maximum number of files that are looked at for a batch, because files in use are passed over.
 const BATCH_LOOKS: usize = 256;
+
+/// A file that nobody has open. Nobody can open it until it has been removed.
+pub(super) struct RemovableFile<O: CacheOrigin> {
+    // Unlocked before the table is asked whether the slot is still used.
+    _locked: LockedSlot<O>,
+    _slot: SlotInUse<O>,
+    key: CacheKey,
+    bytes: u64,
+}
+
+impl<O: CacheOrigin> RemovableFile<O> {
+    pub(super) fn new(locked: LockedSlot<O>, slot: SlotInUse<O>, key: CacheKey, bytes: u64) -> Self {
+        Self { _locked: locked, _slot: slot, key, bytes }
+    }
+}
+
+/// The result of the removal of some files.
+#[derive(Default)]
+pub(super) struct RemovedBatch {
+    pub(super) files: usize,
+    pub(super) bytes: u64,
+    /// Number of bytes of files that were not there.
+    pub(super) missing: u64,
+    /// Files that could not be removed, with their sizes.
+    pub(super) failed: Vec<(CacheKey, u64)>,
+    /// The disk has failed.
+    pub(super) has_failed: bool,
+}
 
 /// One round of removals.
 struct RemovalRound {
@@ -25,7 +54,7 @@ struct RemovalRound {
     /// Numbers of bytes that are still to be removed: of the disk, and of the cached files.
     excesses: (u64, u64),
     removed: u64,
-    /// Units that are in use or pinned.
+    /// Files that are in use or pinned.
     passed_over: ParkedFiles,
     pinned: PinnedPaths,
     /// Files that could not be removed, with their sizes.
@@ -98,7 +127,7 @@ impl<O: CacheOrigin> DiskCache<O> {
         let mut is_full = self.note_room(&round);
         while round.excess() > 0 && !self.shared.trust.holds_removals() {
             let (batch, is_last) = self.next_batch(&mut round);
-            let removed = batch.remove(self).await;
+            let removed = self.remove_batch(batch).await;
             let has_failed = removed.has_failed;
             round.add(removed);
             is_full = self.note_room(&round);
@@ -125,20 +154,55 @@ impl<O: CacheOrigin> DiskCache<O> {
         }
     }
 
-    /// Takes the next units without readers out of the index. Returns also whether there are no more.
-    fn next_batch(self: &Arc<Self>, round: &mut RemovalRound) -> (RemovalBatch<O>, bool) {
-        let mut batch = RemovalBatch::default();
+    /// Takes the next files without readers out of the index. Returns also whether there are no more.
+    fn next_batch(self: &Arc<Self>, round: &mut RemovalRound) -> (Vec<RemovableFile<O>>, bool) {
+        let (mut batch, mut bytes_of_batch) = (Vec::new(), 0_u64);
         for _ in 0..BATCH_LOOKS {
-            if batch.is_full() || batch.bytes() >= round.excess() {
+            if batch.len() >= BATCH_FILES || bytes_of_batch >= round.excess() {
                 break;
             }
-            let Some(unit) = self.shared.index.next_to_remove() else { return (batch, true) };
-            let needed = round.excess().saturating_sub(batch.bytes());
-            if round.pinned.contain(&unit.key) || !batch.take(self, (&unit, needed), &mut round.passed_over) {
-                self.shared.index.park(&unit, &mut round.passed_over);
+            let Some((key, bytes)) = self.shared.index.next_to_remove() else { return (batch, true) };
+            let slot = self.table.slot(&key);
+            match slot.lock_closed().filter(|_| !round.pinned.contain(&key)) {
+                Some(locked) => {
+                    self.shared.index.evict(&key);
+                    bytes_of_batch = bytes_of_batch.saturating_add(bytes);
+                    batch.push(RemovableFile::new(locked, slot, key, bytes));
+                }
+                None => self.shared.index.park(&key, &mut round.passed_over),
             }
         }
         (batch, false)
+    }
+
+    /// Removes files.
+    pub(super) async fn remove_batch(&self, batch: Vec<RemovableFile<O>>) -> RemovedBatch {
+        let mut removed = RemovedBatch::default();
+        if batch.is_empty() {
+            return removed;
+        }
+        let context = self.shared.context.clone();
+        let keys: Vec<CacheKey> = batch.iter().map(|file| file.key.clone()).collect();
+        let results = self.shared.on_disk(move || context.remove_all(&keys)).await.unwrap_or_default();
+        removed.has_failed = results.len() < batch.len();
+        // Without a result, a file may still be there.
+        let results = results.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
+        for (file, result) in batch.into_iter().zip(results) {
+            match result.and_then(|result| self.note_removed(&file.key, result)) {
+                Some(true) => {
+                    self.shared.counters.evicted_files.add(1);
+                    self.shared.counters.evicted_bytes.add(file.bytes);
+                    removed.files += 1;
+                    removed.bytes = removed.bytes.saturating_add(file.bytes);
+                }
+                Some(false) => removed.missing = removed.missing.saturating_add(file.bytes),
+                None => {
+                    removed.has_failed |= self.shared.has_failed();
+                    removed.failed.push((file.key.clone(), file.bytes));
+                }
+            }
+        }
+        removed
     }
 
     /// Determines how much can be stored until the next look at the disk. While that is nothing and files have to
@@ -154,16 +218,13 @@ impl<O: CacheOrigin> DiskCache<O> {
         is_full
     }
 
-    /// Makes durable what was stored of open files, unless the disk has failed lately. Tells the order of removals which
-    /// parts of them were requested.
+    /// Makes durable what was stored of open files, unless the disk has failed lately.
     pub async fn flush(&self) {
-        let files = self.table.files();
-        files.iter().for_each(|file| file.note_requests());
-        for file in files {
+        for file in self.table.files() {
             if self.shared.has_failed() {
                 return;
             }
-            if file.store.has_new_claims() {
+            if file.store.unclaimed_bytes() > 0 {
                 self.shared.on_disk(move || file.flush()).await;
             }
         }

@@ -2,6 +2,7 @@
 
 use super::cache_index::CacheIndex;
 use super::clock::{CacheClock, FileUse};
+use super::closing::FilesInUse;
 use super::counters::CacheCounters;
 use super::fetch_memory::FetchMemory;
 use super::index_trust::IndexTrust;
@@ -35,8 +36,6 @@ pub(super) struct CacheShared {
     /// The threads for reads from the disk, and those for everything else.
     pub(super) reads: Arc<Pool>,
     pub(super) writes: Arc<Pool>,
-    /// The size of the parts of files that are removed one by one; `None` for whole files only.
-    pub(super) part_bytes: Option<u64>,
     /// Maximum number of bytes that are fetched ahead of a reader.
     pub(super) prefetch_bytes: u64,
     /// Time that a reader waits for the fetch of another one.
@@ -61,6 +60,7 @@ pub(super) struct CacheShared {
     pub(super) quotas: Notify,
     pub(super) counters: CacheCounters,
     pub(super) pins: CachePins,
+    pub(super) in_use: FilesInUse,
     /// Gets the ends of periods in which readers had a file open.
     pub(super) observer: OnceLock<Arc<dyn CacheObserver>>,
 }
@@ -85,7 +85,6 @@ impl CacheShared {
         index: CacheIndex,
         reads: Arc<Pool>,
         writes: Arc<Pool>,
-        part_bytes: Option<u64>,
         (prefetch_bytes, patience): (u64, Duration),
         clock: CacheClock,
     ) -> Self {
@@ -97,7 +96,6 @@ impl CacheShared {
             trust: IndexTrust::default(),
             reads,
             writes,
-            part_bytes,
             prefetch_bytes,
             patience,
             clock,
@@ -112,6 +110,7 @@ impl CacheShared {
             quotas: Notify::new(),
             counters: CacheCounters::default(),
             pins: CachePins::default(),
+            in_use: FilesInUse::default(),
             observer: OnceLock::new(),
         }
     }

@@ -4,12 +4,10 @@
 //! so a claim is true after a power cut at any point. Each block is compared with its checksum when it is
 //! read, in case something else has changed the data.
 
-mod second_name;
-
 use super::page_checksums::append_page_checksums;
 use super::page_read::PageRead;
 use super::state_file::{DecodedState, block_bytes_for};
-use super::store_context::{DATA_ATTRIBUTE, discard_blocks, found, is_unclaimed};
+use super::store_context::{DATA_ATTRIBUTE, found, is_unclaimed};
 use super::{CacheDiskFile, CacheKey, OriginVersion, StoreContext, StoredState, access_history};
 use crate::{BlockMap, CacheAccess, CacheChecks};
 use digest::{Algorithm, RunningChecksum, crc32c, pages::PAGE_BYTES};
@@ -81,7 +79,7 @@ pub struct BlockStore {
 }
 
 struct Claiming {
-    /// The files at the names are no longer those of this store, or it is closed.
+    /// The files at the names are no longer those of this store.
     is_removed: bool,
     /// When the last record of accesses was written, in seconds since the epoch.
     recorded: i64,
@@ -95,8 +93,6 @@ struct StoreState {
     writes: u64,
     /// Blocks that were dropped and that the state on disk may still claim.
     dropped: HashSet<u64>,
-    /// Those of them whose space is freed when it does not.
-    evicted: HashSet<u64>,
     has_new_claims: bool,
     has_new_accesses: bool,
     /// Number of bytes that the state on disk claims.
@@ -109,15 +105,6 @@ impl StoreState {
     fn checksum(&self, block: u64) -> Option<Option<u32>> {
         let is_stored = self.stored.cinfo.blocks.contains(block) || self.unclaimed.contains_key(&block);
         is_stored.then(|| self.stored.checksums.get(block))
-    }
-
-    /// Gives up a block.
-    fn drop_block(&mut self, block: u64) {
-        self.stored.cinfo.blocks.remove(block);
-        self.stored.checksums.set(block, None);
-        self.unclaimed.remove(&block);
-        self.dropped.insert(block);
-        self.has_new_claims = true;
     }
 }
 
@@ -171,7 +158,6 @@ impl BlockStore {
             unclaimed: HashMap::new(),
             writes: 0,
             dropped: HashSet::new(),
-            evicted: HashSet::new(),
             has_new_claims: false,
             has_new_accesses: false,
         };
@@ -266,7 +252,7 @@ impl BlockStore {
     pub fn read(&self, offset: u64, into: &mut [u8]) -> DamagedBlocks {
         let mut damaged = DamagedBlocks::new();
         self.read_blocks(BlockRead::Waiting, offset, into, |block| {
-            self.state().drop_block(block);
+            self.drop_block(block);
             damaged.push(block);
             ControlFlow::Continue(())
         });
@@ -423,13 +409,14 @@ impl BlockStore {
         }
     }
 
-    /// Gives up stored blocks whose space others need. No read gets their bytes from now on. The next flush ends their
-    /// claim, and then frees their space. The caller does not read or write them meanwhile; a write of such a block
-    /// that begins later waits for the flush.
-    pub(crate) fn evict(&self, blocks: &[u64]) {
+    /// Gives up a block whose content is wrong.
+    fn drop_block(&self, block: u64) {
         let mut state = self.state();
-        blocks.iter().for_each(|block| state.drop_block(*block));
-        state.evicted.extend(blocks);
+        state.stored.cinfo.blocks.remove(block);
+        state.stored.checksums.set(block, None);
+        state.unclaimed.remove(&block);
+        state.dropped.insert(block);
+        state.has_new_claims = true;
     }
 
     /// Writes a block. It is durable and claimed after the next flush.
@@ -441,8 +428,7 @@ impl BlockStore {
         if bytes.end.saturating_sub(bytes.start) != content.len() as u64 || content.is_empty() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // A claim without checksum must not outlive the content that it is about, and the space of the block must not be
-        // freed after the write. Both are done by a flush.
+        // A claim without checksum must not outlive the content that it is about.
         if self.state().dropped.contains(&block) {
             self.flush(now)?;
         }
@@ -483,14 +469,7 @@ impl BlockStore {
         state.has_new_accesses = true;
     }
 
-    /// Reports whether there is something to flush, apart from the record of accesses.
-    pub(crate) fn has_new_claims(&self) -> bool {
-        let state = self.state();
-        state.has_new_claims || !state.unclaimed.is_empty()
-    }
-
-    /// Makes all written blocks durable, and claims them. Ends the claims of blocks that were given up, and frees their
-    /// space.
+    /// Makes all written blocks durable, and claims them.
     ///
     /// # Errors
     /// Errors of the disk. The blocks remain to be claimed then.
@@ -517,7 +496,7 @@ impl BlockStore {
             self.state().unclaimed.retain(|_, number| *number > last);
             return Err(error);
         }
-        let (stored, has_accesses, (dropped, evicted), (claimed, used)) = {
+        let (stored, has_accesses, dropped, (claimed, used)) = {
             let mut state = self.state();
             let synced: Vec<u64> = state
                 .unclaimed
@@ -538,35 +517,22 @@ impl BlockStore {
             let has_accesses = std::mem::take(&mut state.has_new_accesses);
             let claimed = (state.stored.stored_bytes(), state.stored.last_use());
             // Encoded without the lock, for which reads on event loops wait.
-            let given_up = (state.dropped.clone(), state.evicted.clone());
-            (state.stored.clone(), has_accesses, given_up, claimed)
+            (state.stored.clone(), has_accesses, state.dropped.clone(), claimed)
         };
-        if let Err(error) = self.context.replace_state(&self.key, &stored.encode(), self.version.size) {
-            self.state().has_new_claims = true;
-            return Err(error);
-        }
-        if has_accesses {
-            claiming.recorded = now;
-        }
-        self.context.journal.stored(&self.key, claimed, used);
-        // They are written again only after they have left the set of dropped blocks.
-        let freed = self.data.get().map_or(Ok(()), |data| {
-            match discard_blocks(&**data, evicted.iter().copied().collect(), self.block_bytes) {
-                // A program that was sent to the file by an earlier server reads it. The space is freed with the file.
-                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Ok(()),
-                freed => freed,
-            }
-        });
+        let replaced = self.context.replace_state(&self.key, &stored.encode(), self.version.size);
         let mut state = self.state();
-        state.claimed = claimed;
-        state.dropped.retain(|block| !dropped.contains(block));
-        state.evicted.retain(|block| !evicted.contains(block));
-        freed
-    }
-
-    /// Ends all claims, because the file is closed and another store can be opened.
-    pub(crate) fn detach(&self) {
-        self.claiming().is_removed = true;
+        match &replaced {
+            Ok(()) => {
+                if has_accesses {
+                    claiming.recorded = now;
+                }
+                state.claimed = claimed;
+                self.context.journal.stored(&self.key, claimed, used);
+                state.dropped.retain(|block| !dropped.contains(block));
+            }
+            Err(_) => state.has_new_claims = true,
+        }
+        replaced
     }
 
     /// Removes the files of this store. Readers that have it open can still read what is stored. Returns whether there
@@ -584,11 +550,13 @@ impl BlockStore {
             // What is there now is not of this store.
             return Ok(false);
         }
-        let exists = |path| match self.context.disk.open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            other => other.is_ok(),
+        let exists = |path| match found(self.context.disk.open(path)) {
+            Ok(file) => Ok(file.is_some()),
+            Err(StoreError::Foreign) => Ok(false),
+            // It may be there, and claim blocks.
+            Err(StoreError::Disk(error)) => Err(error),
         };
-        let (has_data, has_state) = (exists(self.key.data()), exists(&self.key.state()));
+        let (has_data, has_state) = (exists(self.key.data())?, exists(&self.key.state())?);
         self.context.unlink(&self.key, has_data, has_state)?;
         Ok(has_data || has_state)
     }

@@ -3,12 +3,10 @@
 use super::cache_key::OWN_DIRECTORY;
 use super::state_file::{DecodedState, STATE_BYTES_MAX};
 use super::{CacheDisk, CacheDiskFile, CacheKey, IndexJournal, PageChecksums, StoreError, StoredState};
-use crate::Cinfo;
 use base::{LogicalPath, Owner};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use storage::Pool;
@@ -21,24 +19,6 @@ pub(super) const DATA_ATTRIBUTE: &str = "user.scalla.cache";
 const NAMES_MAX: usize = 100;
 /// Maximum number of directories whose removed names may come back after a power cut.
 const UNSYNCED_MAX: usize = 4096;
-
-/// Number of bytes that are freed to learn whether the disk can do that.
-const PROBE_BYTES: u64 = 4096;
-
-/// Returns ranges of a file by its record.
-pub(crate) type RangesOfFile = Box<dyn Fn(&Cinfo) -> Vec<Range<u64>> + Send>;
-
-/// What is left of a file.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct RemainingFile {
-    /// Its stored bytes; 0 if the file was removed.
-    pub(crate) bytes: u64,
-    /// The number of ranges that were removed, of a file that is left.
-    pub(crate) removed: u64,
-}
-
-/// A file to remove, or ranges of it.
-pub(crate) type FileRanges = (CacheKey, Option<RangesOfFile>);
 
 /// What all stores of a cache share.
 pub(crate) struct StoreContext {
@@ -191,65 +171,6 @@ impl StoreContext {
         Ok(true)
     }
 
-    /// Removes the stored blocks of these ranges of a file that nobody has open. The claim ends before the space is freed,
-    /// so it is true after a power cut at any point. Without any bytes that are left, the files are removed. `None` if there
-    /// were none.
-    ///
-    /// If the disk has no room for another state file, or cannot free the space, the whole file is removed.
-    pub(crate) fn remove_ranges(
-        &self,
-        key: &CacheKey,
-        ranges: &RangesOfFile,
-    ) -> Result<Option<RemainingFile>, StoreError> {
-        let remove = || Ok(self.remove(key)?.then(RemainingFile::default));
-        let (mut state, data) = match (self.load(key)?, found(self.disk.open(key.data()))?) {
-            (Some(DecodedState::Valid(state)), Some(data)) => (state, data),
-            _ => return remove(),
-        };
-        let block_bytes = state.cinfo.block_bytes;
-        let end = state.cinfo.file_bytes;
-        let of_range =
-            |range: &Range<u64>| range.start / block_bytes..range.end.min(end).div_ceil(block_bytes);
-        let ranges = ranges(&state.cinfo);
-        let mut blocks: Vec<u64> = ranges.iter().flat_map(of_range).collect();
-        blocks.retain(|block| state.cinfo.blocks.contains(*block));
-        blocks.iter().for_each(|block| state.cinfo.blocks.remove(*block));
-        let left = state.stored_bytes();
-        if left == 0 {
-            return remove();
-        }
-        self.journal.started(key);
-        match self.replace_state(key, &state.encode(), state.cinfo.file_bytes) {
-            Err(error) if is_full(&error) => return remove(),
-            other => other?,
-        }
-        self.journal.stored(key, left, state.last_use());
-        match discard_blocks(&*data, blocks, block_bytes) {
-            Ok(()) => Ok(Some(RemainingFile { bytes: left, removed: ranges.len() as u64 })),
-            Err(_) => remove(),
-        }
-    }
-
-    /// Reports whether the disk can free a part of a file.
-    pub(crate) fn can_discard(&self) -> io::Result<bool> {
-        let (path, file) = self.temporary()?;
-        let freed = file.discard(0, PROBE_BYTES);
-        self.disk.remove(&path)?;
-        match freed {
-            Err(error) if is_unsupported(&error) => Ok(false),
-            other => other.map(|()| true),
-        }
-    }
-
-    /// Returns an error if the disk cannot give second names, or cannot tell whether other programs have a file open.
-    pub(crate) fn check_names(&self, second: &LogicalPath) -> io::Result<()> {
-        let (path, file) = self.temporary()?;
-        let is_open = file.is_open_elsewhere();
-        let named = self.disk.add_name(&path, second).and_then(|()| self.disk.remove_name(second));
-        self.disk.remove(&path)?;
-        is_open.and(named)
-    }
-
     /// Reports whether there is data that a cache has marked as its own.
     pub(crate) fn is_unclaimed(&self, key: &CacheKey) -> bool {
         self.disk.open(key.data()).is_ok_and(|data| data.has_attribute(DATA_ATTRIBUTE).unwrap_or(false))
@@ -310,20 +231,16 @@ impl StoreContext {
         Ok(())
     }
 
-    /// Removes files as [`StoreContext::remove`] does, or ranges of them as [`StoreContext::remove_ranges`] does, and
-    /// directories that are empty then. Returns what is left of each; `None` if it was not there.
-    pub(crate) fn remove_all(&self, files: &[FileRanges]) -> Vec<Result<Option<RemainingFile>, StoreError>> {
-        let remove = |(key, ranges): &FileRanges| {
-            let removed = match ranges {
-                Some(ranges) => self.remove_ranges(key, ranges),
-                None => self.remove(key).map(|was_there| was_there.then(RemainingFile::default)),
-            };
-            if matches!(removed, Ok(Some(RemainingFile { bytes: 0, .. }))) {
+    /// Removes the files of keys as [`StoreContext::remove`] does, and directories that are empty then.
+    pub(crate) fn remove_all(&self, keys: &[CacheKey]) -> Vec<Result<bool, StoreError>> {
+        let remove = |key: &CacheKey| {
+            let removed = self.remove(key);
+            if matches!(removed, Ok(true)) {
                 self.remove_empty_directories(key);
             }
             removed
         };
-        files.iter().map(remove).collect()
+        keys.iter().map(remove).collect()
     }
 
     /// Removes the directories of a file that has gone, as far as they are empty.
@@ -336,37 +253,6 @@ impl StoreContext {
             directory = above;
         }
     }
-}
-
-/// Frees the space of blocks. A file system that cannot do that keeps it until the file is removed.
-pub(super) fn discard_blocks(
-    data: &dyn CacheDiskFile,
-    mut blocks: Vec<u64>,
-    block_bytes: u64,
-) -> io::Result<()> {
-    // A program that reads it directly would find zeros. A file system that cannot tell has no direct readers.
-    if !blocks.is_empty() && data.is_open_elsewhere().unwrap_or(false) {
-        return Err(Errno::BUSY.into());
-    }
-    blocks.sort_unstable();
-    for run in blocks.chunk_by(|one, next| one + 1 == *next) {
-        let Some(first) = run.first() else { continue };
-        // All of the last block, also behind the end of the file, because only whole pages are freed.
-        let length = (run.len() as u64).saturating_mul(block_bytes);
-        match data.discard(first.saturating_mul(block_bytes), length) {
-            Err(error) if is_unsupported(&error) => break,
-            other => other?,
-        }
-    }
-    Ok(())
-}
-
-fn is_unsupported(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::OPNOTSUPP | Errno::NOSYS))
-}
-
-fn is_full(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::NOSPC | Errno::DQUOT))
 }
 
 /// Returns a file; `None` if it does not exist. Anything but a plain file is foreign.

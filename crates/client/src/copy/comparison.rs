@@ -18,6 +18,7 @@ use super::removed::RemovedNames;
 use super::surplus::SurplusRemoval;
 use super::sync::{DirectorySync, SyncStep};
 use super::tree::CopyListener;
+use crate::url::Url;
 use crate::walk::{Chosen, Directory, DirectoryQueue, Pending, Tree, UnreliableEntry, WalkItem};
 
 /// Reports failures of single entries, and counts them.
@@ -176,12 +177,16 @@ impl<'a, T: Fn(&SyncStep)> Comparison<'a, T> {
         {
             return None;
         }
-        if target.is_none() && !self.sync.dry_run {
-            let place = self.sync.target.below(&source.path);
-            if let Err(error) = self.copier.make_directory(&place, self.sync.options.sync).await {
-                self.failures.miss(&error);
-                return None;
-            }
+        let place = self.sync.target.below(&source.path);
+        // In an object store a directory exists with the first object in it.
+        let is_implied = place.url().is_some_and(Url::is_object) && !source.items.is_empty();
+        if target.is_none()
+            && !self.sync.dry_run
+            && !is_implied
+            && let Err(error) = self.copier.make_directory(&place, self.sync.options.sync).await
+        {
+            self.failures.miss(&error);
+            return None;
         }
         let (mut here, mut there, mut places) = (Vec::new(), Vec::new(), Vec::new());
         for item in source.items.iter().filter(|item| !unknown_there.contains(&*item.name)) {

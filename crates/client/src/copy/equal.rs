@@ -6,6 +6,7 @@ use super::Copier;
 use super::failure::{CopyError, Side};
 use super::options::CopyJob;
 use super::place::Place;
+use super::web_source::checksum;
 use crate::walk::WalkItem;
 
 /// When two files count as equal. Sizes are compared in any case.
@@ -78,8 +79,7 @@ impl EqualityCheck<'_> {
                 self.copier.disk.run(sum).await.unwrap_or(Err(CopyError::Cancelled))
             }
             Place::Remote(url) => {
-                let sum =
-                    self.copier.client.file_system(url).checksum(&url.path, Some(algorithm.name())).await;
+                let sum = checksum(&self.copier.client, url, algorithm).await;
                 let sum = sum.map_err(|error| CopyError::Remote { side, error })?;
                 // Some servers leave leading zeros out.
                 Ok(format!("{:0>width$}", sum.value.to_ascii_lowercase(), width = algorithm.bytes() * 2))

@@ -14,6 +14,7 @@ use super::failure::CopyError;
 use super::local::LocalTarget;
 use super::local_source::LocalId;
 use super::metadata::PreservedMetadata;
+use super::object_target::ObjectCopy;
 use super::opening::{remove_own, unless_stopped};
 use super::options::{CopyDone, CopyJob, CopyOptions, Progress, ThirdParty, Watch};
 use super::place::Place;
@@ -25,7 +26,7 @@ use super::third::{ThirdPartyRefusal, ThirdPartyTransfer};
 use super::web_source;
 use super::web_target::WebUpload;
 use crate::failure::{Cause, Error};
-use crate::url::Url;
+use crate::url::{Scheme, Url};
 
 /// Returns the metadata of the source that the target gets.
 fn kept(of_source: Option<PreservedMetadata>, options: &CopyOptions) -> Option<PreservedMetadata> {
@@ -51,6 +52,11 @@ fn check_options(job: &CopyJob, options: &CopyOptions) -> Result<(), CopyError> 
 /// Returns the parts of the path of a URL that count in requests of HTTP.
 fn parts_of(url: &Url) -> impl Iterator<Item = &str> {
     url.path.split('/').filter(|part| !matches!(*part, "" | "."))
+}
+
+/// Returns the key of an object.
+fn key_of(url: &Url) -> &str {
+    url.path.strip_prefix('/').unwrap_or(&url.path)
 }
 
 /// The copy of one file, which is retried after temporary failures.
@@ -115,10 +121,12 @@ impl FileCopy<'_> {
                 self.copier.disk.run(look).await.unwrap_or(false)
             }
             (Place::Remote(source), Place::Remote(target)) => {
-                let is_same_path = match source.is_http() {
+                let is_same_path = match source.scheme {
+                    // The first slash is not part of a key.
+                    Scheme::S3 => key_of(source) == key_of(target),
                     // They are requested alike.
-                    true => parts_of(source).eq(parts_of(target)),
-                    false => source.path == target.path,
+                    Scheme::Http | Scheme::Https => parts_of(source).eq(parts_of(target)),
+                    _ => source.path == target.path,
                 };
                 source.authority().eq_ignore_ascii_case(&target.authority())
                     && is_same_path
@@ -202,6 +210,9 @@ impl FileCopy<'_> {
         if let Some(url) = job.target.url() {
             if url.is_http() {
                 let upload = WebUpload { copier, job, options, watch, url };
+                if url.is_object() {
+                    return Box::pin(ObjectCopy(upload).run(source)).await;
+                }
                 return Box::pin(upload.run(source)).await;
             }
             if options.force {

@@ -19,7 +19,7 @@
 //! | `away` | the check that no server of a cluster is away |
 //! | `equal` | the test whether a file need not be copied |
 //! | `nested` | the test whether one directory is inside another |
-//! | `third` | copies from server to server |
+//! | `third`, `third_web` | copies from server to server; by servers of HTTP |
 //! | `pattern` | wildcards |
 //! | `job` | one copy from the open to the final name |
 //! | `checks` | checksums of both ends |
@@ -35,6 +35,8 @@
 //! | `attributes` | extended attributes that are copied |
 //! | `local_source`, `local` | files of this machine as sources and as targets |
 //! | `web_source`, `web_target` | files of HTTP servers as sources and as targets |
+//! | `upload_feed` | the source of such an upload |
+//! | `object_target` | objects of object stores as targets |
 //! | `holes` | zeros that become holes |
 //! | `metadata` | times and permission bits that a copy preserves |
 //! | `publish` | naming of complete files and directories of this machine |
@@ -68,6 +70,7 @@ mod mirrored;
 mod multi_source;
 mod nested;
 mod note;
+mod object_target;
 mod opening;
 mod options;
 mod overwrite;
@@ -88,7 +91,9 @@ mod surplus;
 mod sync;
 mod target;
 mod third;
+mod third_web;
 mod tree;
+mod upload_feed;
 mod upload_note;
 mod web_source;
 mod web_target;
@@ -103,6 +108,7 @@ use disk::DiskThreads;
 use job::FileCopy;
 use mirrored::MetalinkDocument;
 use nested::NestingCheck;
+use object_target::ObjectPartMemory;
 use publish::create_directories;
 use sync::SyncRun;
 
@@ -129,6 +135,7 @@ pub struct Copier {
     client: Client,
     disk: DiskThreads,
     descriptors: Descriptors,
+    part_memory: ObjectPartMemory,
 }
 
 impl std::fmt::Debug for Copier {
@@ -142,7 +149,8 @@ impl Copier {
     #[must_use]
     pub fn new(client: &Client) -> Self {
         let disk = DiskThreads::start(DiskThreads::threads(client.settings()));
-        Self { client: client.clone(), disk, descriptors: Descriptors::of_process() }
+        let descriptors = Descriptors::of_process();
+        Self { client: client.clone(), disk, descriptors, part_memory: ObjectPartMemory::default() }
     }
 
     /// Copies one file. `watch` receives the progress and can stop the copy.

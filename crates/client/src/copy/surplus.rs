@@ -124,7 +124,10 @@ impl<T: Fn(&SyncStep)> SurplusRemoval<'_, T> {
     }
 
     async fn remove_directory(&mut self, surplus: &Surplus) {
-        let tree = self.target.below(&surplus.path, &surplus.at);
+        let mut tree = self.target.below(&surplus.path, &surplus.at);
+        if self.sync.allow_links {
+            tree = tree.ignoring_web_links();
+        }
         if self.sync.dry_run {
             return self.plan_removal(tree).await;
         }
@@ -192,6 +195,9 @@ impl<T: Fn(&SyncStep)> SurplusRemoval<'_, T> {
         let mut above = surplus.path.parent();
         while let Some(path) = above.filter(|path| !path.is_empty()) {
             let Place::Remote(url) = self.sync.target.below(&path) else { return Ok(()) };
+            if self.sync.allow_links && url.is_http() {
+                return Ok(());
+            }
             for server in &surplus.at {
                 let key = (path.clone(), *server);
                 if let Some(known) = own.get(&key) {

@@ -41,6 +41,8 @@ pub struct DirectorySync {
     pub allow_empty: bool,
     /// Set to remove entries although a server of a cluster is away.
     pub allow_away: bool,
+    /// Set to remove entries of directories of WebDAV, which does not show whether a directory is a link.
+    pub allow_links: bool,
     /// Set to report the steps without performing them.
     pub dry_run: bool,
     /// Maximum number of copies at the same time.
@@ -74,12 +76,6 @@ impl<T: Fn(&SyncStep)> SyncRun<'_, T> {
     /// Compares the directories and copies files at the same time, then removes surplus entries.
     pub(super) async fn run(&self) -> Result<Tally, CopyError> {
         let Self { copier, sync, tell, listener, watch } = *self;
-        if let Some(url) =
-            [&sync.source, &sync.target].into_iter().filter_map(Place::url).find(|url| url.is_http())
-        {
-            let text = format!("{url}: directories are not synchronized over HTTP; use root:// or scalla cp");
-            return Err(CopyError::Usage(text));
-        }
         let (source, target) = self.trees().await?;
         let target_path = async { Ok(TargetPath::between(copier, &sync.source, &sync.target).await) };
         let mut comparison = Comparison {
@@ -129,6 +125,7 @@ impl<T: Fn(&SyncStep)> SyncRun<'_, T> {
             let tree = Tree::at(&copier.client, &copier.disk, place, other).await.map(|tree| {
                 // An entry that is missing in the source is removed from the target; one in the
                 // target may be removed.
+                let tree = if is_checked { tree.at_one_server() } else { tree };
                 if matches!(side, Side::Source) || sync.delete { tree.exact() } else { tree }
             });
             tree.map_err(|error| CopyError::Remote { side, error })

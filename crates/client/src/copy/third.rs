@@ -7,6 +7,7 @@
 
 use std::fmt::Write;
 use std::io::Read;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -20,6 +21,8 @@ use super::opening::{NotOpen, open_unless, remove_own, unless_stopped};
 use super::options::{Against, CopyDelegation, CopyDone, CopyJob, CopyOptions, Watch};
 use super::overwrite::{not_the_source_by_open, refused};
 use super::place::Place;
+use super::third_web::WebThirdParty;
+use super::web_source::checksum;
 use crate::client::Client;
 use crate::credentials::{delegate_to, end_delegation};
 use crate::delegation::{DELEGATION_KEY, takes_proxies};
@@ -37,8 +40,6 @@ const REMOVE_TIME: Duration = Duration::from_secs(5);
 const KEY_BYTES: usize = 12;
 
 const NOT_AT_SERVERS: &str = "servers copy from each other only when both places are at servers";
-
-const NOT_OVER_HTTP: &str = "this client does not have servers copy from each other over HTTP";
 
 /// The reason why servers did not copy.
 pub(super) enum ThirdPartyRefusal {
@@ -58,11 +59,11 @@ impl ThirdPartyRefusal {
 }
 
 /// The source and its status.
-struct ThirdPartySource {
+pub(super) struct ThirdPartySource {
     /// The URL at the server that has it.
-    at: Url,
-    size: u64,
-    identity: Option<RemoteFileIdentity>,
+    pub(super) at: Url,
+    pub(super) size: u64,
+    pub(super) identity: Option<RemoteFileIdentity>,
 }
 
 /// The copy of one file between two servers.
@@ -81,7 +82,10 @@ impl ThirdPartyTransfer<'_> {
             return Err(ThirdPartyRefusal::Cannot(CopyError::Usage(NOT_AT_SERVERS.to_owned())));
         };
         if source.is_http() || target.is_http() {
-            return Err(ThirdPartyRefusal::Cannot(CopyError::Usage(NOT_OVER_HTTP.to_owned())));
+            return Box::pin(
+                WebThirdParty { transfer: self, source, target, has_begun: AtomicBool::new(false) }.run(),
+            )
+            .await;
         }
         let settings = copier.client.settings();
         let (client, asking) = (steadfast(&copier.client, settings.cp_tpc_timeout), &copier.client);
@@ -182,7 +186,7 @@ impl ThirdPartyTransfer<'_> {
     }
 
     /// Compares the checksums of both servers.
-    async fn compared(
+    pub(super) async fn compared(
         &self,
         seen: &ThirdPartySource,
         at: &Url,
@@ -198,9 +202,7 @@ impl ThirdPartyTransfer<'_> {
         let mut told = Vec::new();
         for wish in Checks::wishes(copier, Some(&seen.at), options).await {
             let (algorithm, against) = wish;
-            let ask = async |url: &Url| {
-                copier.client.file_system(url).checksum(&url.path, Some(algorithm.name())).await
-            };
+            let ask = async |url: &Url| checksum(&copier.client, url, algorithm).await;
             let (of_source, of_target) = match against {
                 Against::PrintSource => (Some(ask(&seen.at).await.map_err(CopyError::source)?), None),
                 Against::EachOther => {
@@ -219,7 +221,9 @@ impl ThirdPartyTransfer<'_> {
             if let (Some(expected), Some(found)) = (expected, &of_target) {
                 let compared = super::checks::compare(&job.target, algorithm, found, &expected);
                 if let Err(error) = compared {
-                    remove_own(&copier.client, at, own).await;
+                    if !at.is_http() {
+                        remove_own(&copier.client, at, own).await;
+                    }
                     return Err(error);
                 }
             }

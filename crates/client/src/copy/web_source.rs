@@ -15,7 +15,7 @@ use wire::xroot::ErrorCode;
 use super::Copier;
 use super::failure::CopyError;
 use super::metadata::PreservedMetadata;
-use super::options::{CopyJob, CopyOptions, ThirdParty};
+use super::options::{CopyDelegation, CopyJob, CopyOptions, ThirdParty};
 use super::source::SourceReader;
 use crate::answers::{FileChecksum, StatInfo};
 use crate::client::Client;
@@ -57,10 +57,10 @@ struct SequentialBody {
 impl WebSource {
     pub(super) async fn open(client: &Client, url: &Url) -> Result<Self, Error> {
         let stat = match client.open_http(url).await {
-            Ok(file) if file.has_ranges() => return Ok(Self::Ranges(file)),
+            Ok(file) if file.has_ranges() || url.is_object() => return Ok(Self::Ranges(file)),
             Ok(file) => Some(file.stat_at_open().clone()),
             // It has no ranges, or shows no size. Both matter only for parts.
-            Err(error) if matches!(error.cause(), Cause::Unsupported(_)) => None,
+            Err(error) if matches!(error.cause(), Cause::Unsupported(_)) && !url.is_object() => None,
             Err(error) => return Err(error),
         };
         let transfer = UrlTransfer::new(client, url, "read").await?;
@@ -175,16 +175,24 @@ pub(super) fn check_options(job: &CopyJob, options: &CopyOptions) -> Result<(), 
         (target, target.is_some_and(|url| !url.others.is_empty()), "targets at several hosts"),
         (source, options.sources > 1 || source.is_some_and(|url| !url.others.is_empty()), "several sources"),
         (source.or(target), options.attributes, "extended attributes"),
-        (source.or(target), options.third_party == ThirdParty::Only, "copies between servers (--tpc only)"),
+        (
+            source.or(target),
+            options.third_party != ThirdParty::Never && options.delegation != CopyDelegation::Never,
+            "copies with delegated credentials (--tpc delegate)",
+        ),
         (source.or(target), options.coerce, "locks that could be ignored (--coerce)"),
         (target, resumes, "uploads that go on where an earlier one ended (--continue)"),
         (target, options.preserve, "times and permission bits of uploads (--preserve)"),
         (target, options.persist_on_successful_close, "uploads that persist on close (--posc)"),
         (target, options.zip_append, "additions to archives"),
     ];
+    let over = match source.or(target).is_some_and(Url::is_object) {
+        true => "at an object store",
+        false => "over HTTP",
+    };
     match refused.into_iter().find_map(|(url, is_set, what)| Some((url.filter(|_| is_set)?, what))) {
         Some((url, what)) => Err(CopyError::Usage(format!(
-            "{url}: this client has no {what} over HTTP; leave that out, or use root://"
+            "{url}: this client has no {what} {over}; leave that out, or use root://"
         ))),
         None => Ok(()),
     }
@@ -204,10 +212,7 @@ pub(super) async fn not_the_source(
     let found = copier.client.file_system(url).find(&url.path).await.map_err(CopyError::target)?;
     match found {
         Some(found) if found.size > 0 && source.with_file(&mut |file| may_be(file, url, &found)) => {
-            let text = format!(
-                "{url} may be the source, because size and time are equal or unknown; copy to another name, or remove it first"
-            );
-            Err(CopyError::Usage(text))
+            Err(may_be_source(url))
         }
         _ => Ok(()),
     }
@@ -220,8 +225,31 @@ fn may_be(file: &SourceReader, url: &Url, found: &StatInfo) -> bool {
     let is_host = |of: &Url| of.each().any(|one| one.host.eq_ignore_ascii_case(&url.host));
     let is_at_host =
         || file.place.url().is_some_and(is_host) || file.location().is_some_and(|of| is_host(&of));
+    is_alike((size, time), found, is_at_host)
+}
+
+/// Refuses to overwrite a file that may be the source of a copy between servers.
+pub(super) fn not_the_third_source(
+    (source, stat): (&Url, &StatInfo),
+    (target, found): (&Url, &StatInfo),
+) -> Result<(), CopyError> {
+    let is_at_host = || source.each().any(|one| one.host.eq_ignore_ascii_case(&target.host));
+    match found.size > 0 && is_alike((stat.size, stat.mtime), found, is_at_host) {
+        true => Err(may_be_source(target)),
+        false => Ok(()),
+    }
+}
+
+/// Reports whether size and time of a file are those of a status.
+fn is_alike((size, time): (u64, i64), found: &StatInfo, is_at_host: impl Fn() -> bool) -> bool {
     let is_unknown = time == 0 || found.mtime == 0;
     size == found.size && if is_unknown { is_at_host() } else { time == found.mtime }
+}
+
+fn may_be_source(url: &Url) -> CopyError {
+    CopyError::Usage(format!(
+        "{url} may be the source, because size and time are equal or unknown; copy to another name, or remove it first"
+    ))
 }
 
 /// Returns the checksum of a file from its server. If that is one of HTTP without this checksum, the file is read

@@ -127,6 +127,11 @@ impl HttpAddress {
         self.target.split('?').next().unwrap_or_default()
     }
 
+    /// Returns the URL, with the query.
+    pub(super) fn url(&self) -> String {
+        format!("{}://{}{}", self.server.scheme().name(), self.server.authority(), self.target)
+    }
+
     /// Returns the URL of the server.
     pub(super) fn server_url(&self) -> Option<Url> {
         Url::parse(&format!("{}://{}", self.server.scheme().name(), self.server.authority())).ok()

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use wire::xroot::ErrorCode;
 
 use super::address::{HttpAddress, HttpServer};
 use super::bearer::{header_value, token_of};
-use super::headers::{retry_after, text};
+use super::headers::{self, retry_after, text};
 use super::object_store::{self, ObjectStore};
 use super::pool::HttpConnection;
 use crate::client::Client;
@@ -29,6 +30,8 @@ use crate::url::Url;
 pub(super) const REDIRECTS_MAX: u64 = 10;
 /// Maximum number of pauses that a server asks for.
 const PAUSES_MAX: usize = 16;
+/// Rate in bytes per second at which a body is sent at least.
+const BODY_RATE_MIN: u64 = 128 * 1024;
 /// Minimum pause, because a server may ask for none.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Maximum size of a body that is read to keep the connection, and the time for it.
@@ -181,27 +184,46 @@ pub(super) struct HttpExchange<'a> {
     pub(super) end: Instant,
     /// Requests may carry a token or a signature.
     sends_token: bool,
+    /// The object store, if requests are those of one; a text if it is not known.
+    store: Result<Option<Arc<ObjectStore>>, String>,
 }
 
 impl<'a> HttpExchange<'a> {
     pub(super) fn new(client: &'a Client, url: &'a Url, operation: &'static str) -> Self {
-        Self { client, url, operation, end: client.end(), sends_token: true }
+        let store = client.http_pool().store_of(client, url);
+        Self { client, url, operation, end: client.end(), sends_token: true, store }
     }
 
     /// Has requests carry no token and no signature, because the URL may be that of a server to which another
     /// one has redirected.
-    pub(super) const fn without_token(self) -> Self {
+    pub(super) fn without_token(self) -> Self {
         Self { sends_token: false, ..self }
     }
 
     /// Returns the object store, if requests are those of one.
-    pub(super) fn store(&self) -> Option<&'a ObjectStore> {
-        self.client.http_pool().object_store().map(|store| &**store)
+    pub(super) fn store(&self) -> Option<&ObjectStore> {
+        self.shared_store().map(|store| &**store)
+    }
+
+    /// Returns the object store as [`HttpExchange::store`] does.
+    pub(super) fn shared_store(&self) -> Option<&Arc<ObjectStore>> {
+        self.store.as_ref().ok().and_then(Option::as_ref)
+    }
+
+    /// Fails if the data of a reply is encoded. In an object store, the encoding is a property of the object, whose bytes
+    /// are sent as they are.
+    pub(super) fn check_encoding(&self, headers: &HeaderMap) -> Result<(), Cause> {
+        if self.store().is_some() { Ok(()) } else { headers::check_encoding(headers) }
     }
 
     /// Returns the address of the URL.
     pub(super) fn address(&self) -> Result<HttpAddress, Error> {
-        let address = HttpAddress::of(self.url).map_err(|cause| self.refused(cause))?;
+        let address = match &self.store {
+            Err(why) => Err(Cause::BadArgument(why.clone())),
+            Ok(Some(store)) if self.url.is_object() => store.address_of(&self.url.path),
+            Ok(_) => HttpAddress::of(self.url),
+        };
+        let address = address.map_err(|cause| self.refused(cause))?;
         // A query would choose another request than the one that the keys are meant for.
         Ok(if self.store().is_some() { address.without_query() } else { address })
     }
@@ -272,7 +294,9 @@ impl<'a> HttpExchange<'a> {
                 continue;
             }
             if self.store().is_some() && object_store::is_refusal(status) {
-                return Err(failed(object_store::store_refusal(status, body, &address).await));
+                let cause = object_store::store_refusal(status, body, &address).await;
+                let has_keys = self.store().is_none_or(ObjectStore::has_keys) || !self.url.is_object();
+                return Err(failed(if has_keys { cause } else { object_store::without_keys(cause) }));
             }
             let (is_directory, is_repeated) = (is_directory && !hops.is_empty(), pauses > 0);
             let (status, headers) = (response.status(), response.into_parts().0.headers);
@@ -306,6 +330,7 @@ impl<'a> HttpExchange<'a> {
             timeout_at(self.end, pacing.resume()).await.map_err(late)?;
         }
         let (begun, until) = (Instant::now(), self.client.until(self.end).answer);
+        let until = self.end.min(until + time_of(&request.body));
         let late = |_: Elapsed| Cause::TimedOut(begun.elapsed().as_secs());
         let mut is_new = request.is_once;
         loop {
@@ -345,6 +370,11 @@ impl<'a> HttpExchange<'a> {
         user.keep_out_of_core_dumps();
         Ok(self.client.http_pool().bearer.token(places).await)
     }
+}
+
+/// Returns the time in which a body is sent at a low rate. The reply follows it.
+const fn time_of(body: &Bytes) -> Duration {
+    Duration::from_secs(body.len() as u64 / BODY_RATE_MIN)
 }
 
 /// Returns where a reply redirects to, if it does.

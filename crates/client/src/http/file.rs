@@ -110,7 +110,8 @@ impl HttpFile {
     /// its data must not be kept.
     #[must_use]
     pub fn has_version(&self) -> bool {
-        let has_query = has_query(&self.state.url) && self.client.http_pool().object_store().is_none();
+        let is_in_store = self.client.has_object_store() || self.state.url.is_object();
+        let has_query = has_query(&self.state.url) && !is_in_store;
         (self.state.stat.mtime != 0 || self.state.stat.id != 0) && !has_query
     }
 
@@ -207,7 +208,8 @@ impl HttpFile {
         let reply = self.send(exchange, &request).await?;
         let HttpReply { address, hops, status, headers, mut body, .. } = reply;
         let failed = |cause| exchange.error(cause, &address, &hops);
-        let announced = self.announced((status, &headers), (offset, last), &address).map_err(failed)?;
+        let announced =
+            self.announced(exchange, (status, &headers), (offset, last), &address).map_err(failed)?;
         let place = into.get_mut(..announced).unwrap_or_default();
         while let Some(data) = body.chunk().await.map_err(failed)? {
             let Some(part) = place.get_mut(*came..*came + data.len()) else {
@@ -225,6 +227,7 @@ impl HttpFile {
     /// Returns the number of bytes in the reply to a request for a range, at most as many as were asked for.
     fn announced(
         &self,
+        exchange: &HttpExchange<'_>,
         (status, headers): (StatusCode, &HeaderMap),
         (first, last): (u64, u64),
         address: &HttpAddress,
@@ -236,7 +239,7 @@ impl HttpFile {
             return changed("its entity tag or time is another one".to_owned());
         }
         if is_data {
-            self.client.http_pool().check_encoding(headers)?;
+            exchange.check_encoding(headers)?;
         }
         let length = content_length(headers);
         let asked = last - first + 1;

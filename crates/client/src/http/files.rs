@@ -128,7 +128,7 @@ async fn found_file(
         let text = format!("{address} has no ranges (Accept-Ranges: none), so parts of files cannot be read");
         return Err(failed(Cause::Unsupported(text)));
     }
-    exchange.client.http_pool().check_encoding(headers).map_err(failed)?;
+    exchange.check_encoding(headers).map_err(failed)?;
     let version = HttpVersion::of(headers);
     let mut found = stat(false, size, version.modified.unwrap_or(0), version.id());
     // Such servers answer a request for the head of a directory as that of a file.
@@ -268,12 +268,12 @@ impl HttpFiles {
     /// Reports whether the files are objects of a store.
     #[must_use]
     pub fn is_object_store(&self) -> bool {
-        self.client.has_object_store()
+        self.store().is_some()
     }
 
     /// Returns the object store, if the files are those of one.
     pub(super) fn store(&self) -> Option<Arc<ObjectStore>> {
-        self.client.http_pool().object_store().cloned()
+        HttpExchange::new(&self.client, &self.url, "look").shared_store().cloned()
     }
 
     pub(super) fn at(&self, operation: &'static str, path: &str) -> Result<(Url, HttpAddress), Error> {
@@ -300,7 +300,7 @@ impl HttpFiles {
     /// Makes a request that each server answers, without a token, and does not look at the answer.
     pub(crate) async fn probe(&self) -> Result<(), Error> {
         let exchange = HttpExchange::new(&self.client, &self.url, "connect").without_token();
-        let address = HttpAddress::of(&self.url).map_err(|cause| exchange.refused(cause))?.root();
+        let address = exchange.address()?.root();
         match exchange.send_once(&HttpRequest::new(Method::HEAD), &address).await {
             Ok(_) => Ok(()),
             Err(cause) => Err(exchange.error(cause, &address, &[])),
@@ -341,27 +341,31 @@ impl HttpFiles {
     pub async fn list_entries(&self, path: &str, with: &ListWith) -> Result<Entries, Error> {
         let (url, _) = self.at("list", path)?;
         let exchange = HttpExchange::new(&self.client, &url, "list");
-        if let Some(store) = exchange.store() {
-            let (_, address) = self.at("list", &directory_path(path))?;
-            return list_objects(&exchange, store, &address, with).await;
-        }
-        let listing = self.list_server(path, with, &self.client.listing_memory()).await?;
+        let listing = self.list_server(path, with, &self.client.listing_memory(), false).await?;
         Entries::merge([(0, listing)]).map_err(|cause| exchange.refused(cause))
     }
 
-    /// Lists a directory by WebDAV. The listing is charged to `memory`.
+    /// Lists a directory as [`HttpFiles::list_entries`] does. The listing is charged to `memory`. With `is_one_server`,
+    /// one of another server is an error.
     pub(crate) async fn list_server(
         &self,
         path: &str,
         with: &ListWith,
         memory: &ListingMemory,
+        is_one_server: bool,
     ) -> Result<ServerListing, Error> {
         let (url, _) = self.at("list", path)?;
-        let (_, address) = self.at("list", &directory_path(path))?;
+        let (_, asked) = self.at("list", &directory_path(path))?;
         let exchange = HttpExchange::new(&self.client, &url, "list");
-        let HttpReply { address, hops, body, .. } = request_listing(&exchange, &address).await?;
+        if let Some(store) = exchange.store() {
+            return list_objects(&exchange, store, &asked, with, memory).await;
+        }
+        let HttpReply { address, hops, body, .. } = request_listing(&exchange, &asked).await?;
         let failed = |cause| exchange.error(cause, &address, &hops);
         let base = segments(address.path()).map_err(failed)?;
+        if is_one_server && address.server != asked.server {
+            return Err(failed(of_another_server(&asked, &address)));
+        }
         let mut listing = ServerListing::empty(memory, with.stat);
         let mut is_file = false;
         let add = |entry: DavEntry| {
@@ -386,6 +390,22 @@ impl HttpFiles {
             return Err(failed(not_a_directory(&address)));
         }
         Ok(listing)
+    }
+
+    /// Checks that listings are those of the server of the URL. A manager of a cluster redirects to one of its servers,
+    /// so that files of the others look missing.
+    pub(crate) async fn check_is_one_server(&self, path: &str) -> Result<(), Error> {
+        let (url, asked) = self.at("list", &directory_path(path))?;
+        let exchange = HttpExchange::new(&self.client, &url, "list");
+        if exchange.store().is_some() {
+            return Ok(());
+        }
+        let HttpReply { address, hops, body, .. } = exchange.send(&propfind("0"), &asked).await?;
+        body.discard().await;
+        if address.server == asked.server {
+            return Ok(());
+        }
+        Err(exchange.error(of_another_server(&asked, &address), &address, &hops))
     }
 }
 
@@ -418,6 +438,14 @@ pub(super) async fn request_listing(
     }
     pool.record_dav(&address.server, true);
     Ok(reply)
+}
+
+fn of_another_server(asked: &HttpAddress, address: &HttpAddress) -> Cause {
+    Cause::Unsupported(format!(
+        "{asked} redirects to {}, so files at other servers of a cluster would look missing; use root://, or \
+         --allow-away",
+        address.server.authority()
+    ))
 }
 
 fn not_a_directory(address: &HttpAddress) -> Cause {

@@ -15,12 +15,14 @@
 //! | `elements` | XML in replies, read while it arrives |
 //! | `multistatus` | listings of WebDAV |
 //! | `object_store` | [`ObjectStore`]: a bucket with S3, and the keys for it |
+//! | `user_stores` | the stores of `s3://` URLs |
 //! | `object_files` | status and listings of an object store |
 //! | `object_listing` | pages of these listings |
 //! | `object_upload` | [`ObjectUpload`]: a new object, sent whole or in parts |
 //! | `object_changes` | removal, renaming and directories in an object store |
 //! | `transfer` | [`HttpTransfer`]: a whole file from or to a server, for third-party copies |
 //! | `web_upload` | [`HttpUpload`]: a new file of a web server, under a temporary name until it is whole |
+//! | `copy_order` | [`CopyMarkers`]: a copy between two servers, and its progress |
 //! | `url_transfer` | [`UrlTransfer`]: such a transfer for a URL of this client, with its token |
 //!
 //! Limits: 64 KiB and 128 headers of a reply, 10 redirects, 64 unused connections to each server. A body is read
@@ -31,6 +33,7 @@
 mod address;
 mod bearer;
 mod changes;
+mod copy_order;
 mod elements;
 mod exchange;
 mod file;
@@ -47,8 +50,10 @@ mod refusal;
 mod stream;
 mod transfer;
 mod url_transfer;
+mod user_stores;
 mod web_upload;
 
+pub use copy_order::{ActiveServer, CopyEvent, CopyMarkers};
 pub use file::HttpFile;
 pub use files::HttpFiles;
 pub use headers::ContentRange;

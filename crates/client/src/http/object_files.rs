@@ -13,9 +13,10 @@ use super::files::{find, stat};
 use super::object_listing::{ListedObject, ListingPage, read_page};
 use super::object_store::{ObjectStore, store_refusal};
 use crate::answers::StatInfo;
-use crate::entries::{Entries, ServerListing};
+use crate::entries::ServerListing;
 use crate::failure::{Cause, Error};
 use crate::filesystem::ListWith;
+use crate::listing_memory::ListingMemory;
 
 /// Maximum number of pages without names of files that follow each other.
 const EMPTY_PAGES_MAX: usize = 1000;
@@ -55,11 +56,11 @@ pub(super) async fn list_objects(
     store: &ObjectStore,
     address: &HttpAddress,
     with: &ListWith,
-) -> Result<Entries, Error> {
+    memory: &ListingMemory,
+) -> Result<ServerListing, Error> {
     let failed = |cause| exchange.error(cause, address, &[]);
     let prefix = prefix_of(&store.key(address).map_err(failed)?);
-    let memory = exchange.client.listing_memory();
-    let mut listing = ServerListing::empty(&memory, with.stat);
+    let mut listing = ServerListing::empty(memory, with.stat);
     let mut is_directory = false;
     let (mut token, mut empty_pages) = (None, 0);
     loop {
@@ -96,7 +97,7 @@ pub(super) async fn list_objects(
         let text = format!("{address} is not a directory");
         return Err(failed(Cause::Server { code: ErrorCode::FS_ERROR, text }));
     }
-    Entries::merge([(0, listing)]).map_err(failed)
+    Ok(listing)
 }
 
 /// Reports whether a directory has no key but the one that shows it.

@@ -13,6 +13,7 @@ use super::address::{HttpAddress, HttpServer};
 use super::exchange::{HttpBody, HttpRequest, reason};
 use super::refusal::refusal;
 use crate::failure::Cause;
+use crate::path::RemotePath;
 use crate::url::Url;
 
 /// Maximum size of the description of an error, and the part of it that is read.
@@ -58,6 +59,11 @@ impl ObjectStore {
         Arc::new(Self { server: HttpServer::of(endpoint), bucket, region, credentials })
     }
 
+    /// Reports whether requests are signed.
+    pub(super) const fn has_keys(&self) -> bool {
+        self.credentials.is_some()
+    }
+
     /// Returns the key at an address: the path behind the bucket.
     ///
     /// # Errors
@@ -72,6 +78,15 @@ impl ObjectStore {
         };
         let outside = || Cause::BadArgument(format!("{address} is not in the bucket {}", self.bucket));
         key.filter(|_| address.server == self.server).map(<[u8]>::to_vec).ok_or_else(outside)
+    }
+
+    /// Returns the address of the object at a path of this bucket. A slash at the beginning of the path is not part of
+    /// its key.
+    pub(super) fn address_of(&self, path: &RemotePath) -> Result<HttpAddress, Cause> {
+        let path = base::bytes_of(path.as_str());
+        let mut target = format!("/{}/", self.bucket);
+        base::percent_encode(&mut target, path.strip_prefix(b"/").unwrap_or(&path), b"/");
+        HttpAddress::in_server(&self.server, &target)
     }
 
     /// Returns the address of a request for keys.
@@ -189,6 +204,20 @@ pub(super) async fn store_refusal(status: StatusCode, body: HttpBody, address: &
         Cause::Server { code, .. } => Cause::Server { code, text },
         Cause::NotAuthenticated(_) => Cause::Server { code: ErrorCode::NOT_AUTHORIZED, text },
         Cause::BadAnswer(_) => Cause::BadAnswer(text),
+        cause => cause,
+    }
+}
+
+/// Adds to a refusal of requests without a signature how users name their keys.
+pub(super) fn without_keys(cause: Cause) -> Cause {
+    match cause {
+        Cause::Server { code: ErrorCode::NOT_AUTHORIZED, text } => {
+            let text = format!(
+                "{text}; no keys were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a \
+                 section of ~/.aws/credentials"
+            );
+            Cause::Server { code: ErrorCode::NOT_AUTHORIZED, text }
+        }
         cause => cause,
     }
 }

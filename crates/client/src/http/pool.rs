@@ -12,19 +12,19 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Body;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
-use hyper::header::HeaderMap;
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, timeout_at};
 
 use super::address::HttpServer;
 use super::bearer::BearerCache;
-use super::headers::check_encoding;
 use super::object_store::ObjectStore;
 use super::stream::HttpStream;
+use super::user_stores::UserStores;
 use crate::client::Client;
 use crate::connect::connect_stream;
 use crate::connection_limits::{ConnectionLimits, ConnectionPermit};
 use crate::failure::Cause;
+use crate::url::Url;
 
 /// Maximum number of unused connections to one server.
 const UNUSED_MAX: usize = 64;
@@ -48,6 +48,7 @@ pub(crate) struct HttpPool {
     limits: OnceLock<ConnectionLimits>,
     /// The object store that is reached by these connections, if it is one.
     store: OnceLock<Arc<ObjectStore>>,
+    user_stores: UserStores,
     pub(super) bearer: BearerCache,
 }
 
@@ -177,10 +178,15 @@ impl HttpPool {
         self.store.get()
     }
 
-    /// Fails if the data of a reply is encoded. In an object store, the encoding is a property of the object, whose bytes
-    /// are sent as they are.
-    pub(super) fn check_encoding(&self, headers: &HeaderMap) -> Result<(), Cause> {
-        if self.object_store().is_some() { Ok(()) } else { check_encoding(headers) }
+    /// Returns the object store of requests for a URL, if they are those of one.
+    ///
+    /// # Errors
+    /// The reason for which the store of the URL is not known.
+    pub(super) fn store_of(&self, client: &Client, url: &Url) -> Result<Option<Arc<ObjectStore>>, String> {
+        match self.object_store() {
+            None if url.is_object() => self.user_stores.store_of(client, url).map(Some),
+            store => Ok(store.cloned()),
+        }
     }
 
     /// Connects again for later requests.

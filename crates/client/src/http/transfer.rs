@@ -139,6 +139,14 @@ impl HttpTransfer {
         })
     }
 
+    /// Orders a copy between the server and another one (COPY), which these headers name. The reply arrives while the
+    /// copy is made.
+    pub(super) async fn order_copy(&self, more: HeaderMap) -> Result<DownloadedFile, TransferFailure> {
+        let method = Method::from_bytes(b"COPY").unwrap_or(Method::OPTIONS);
+        let TransferReply { headers, incoming, connection, .. } = self.send(&method, &more, None).await?;
+        Ok(DownloadedFile { size: None, headers, incoming, _connection: connection })
+    }
+
     /// Sends a file of `length` bytes.
     ///
     /// # Errors
@@ -169,8 +177,8 @@ impl HttpTransfer {
         loop {
             let mut reply = self.send_once(method, more, upload, &address).await?;
             if let Some(location) = redirect_of(reply.status, &reply.headers) {
-                if upload.is_some() && reply.status == StatusCode::SEE_OTHER {
-                    return Err(Cause::BadRedirect("the result of an upload".to_owned()).into());
+                if !matches!(*method, Method::GET | Method::HEAD) && reply.status == StatusCode::SEE_OTHER {
+                    return Err(Cause::BadRedirect(format!("the result of {method}")).into());
                 }
                 let next = address.redirected(location?)?;
                 if visited.contains(&next) {

@@ -24,9 +24,11 @@ pub(super) async fn probe(files: &FileSystem, path: &str) -> Probed {
         Err(error) => error,
     };
     match error.cause() {
-        Cause::Server { code: ErrorCode::IT_EXISTS, .. } if files.url().is_http() => {
-            let text = "it is not empty, and HTTP does not show whether it is a link; use root://, or remove what \
-                        is in it first";
+        Cause::Server { code: ErrorCode::IT_EXISTS, .. }
+            if files.url().is_http() && !files.url().is_object() =>
+        {
+            let text = "it is not empty, and HTTP does not show whether it is a link; use root://, remove what is in it first, or \
+                        use scalla sync with --allow-links";
             let target = error.failure().target.clone();
             Probed::Refused(Box::new(Error::new("rm", target, Cause::NotEntered(text.to_owned()))))
         }

@@ -17,8 +17,9 @@ pub(super) async fn list_exactly(
     server: &FileSystem,
     path: &RemotePath,
     memory: &ListingMemory,
+    is_one_server: bool,
 ) -> Result<Vec<ServerListing>, Error> {
-    let request = ListingRequest { files: server, path, memory };
+    let request = ListingRequest { files: server, path, memory, is_one_server };
     let plain = async || request.send(&ListWith::default()).await;
     // Only hashes of the first listing are kept because the second listing needs the memory.
     let hasher = RandomState::new();

@@ -98,6 +98,10 @@ pub struct Tree {
     /// are known, too.
     stays_here: bool,
     follows_links: bool,
+    /// Set if directories of HTTP servers that are removed count as no links.
+    ignores_links: bool,
+    /// Set if a listing for which a server of HTTP redirects to another one is unknown.
+    is_one_server: bool,
     /// Set if unreliable entries stay among the items, see [`Items::listed`].
     keeps_all: bool,
     /// Set if the stored checksums of files are requested.
@@ -209,6 +213,8 @@ impl Tree {
             is_exact: false,
             stays_here: false,
             follows_links: false,
+            ignores_links: false,
+            is_one_server: false,
             keeps_all: false,
             with_checksums: false,
             memory,
@@ -255,6 +261,19 @@ impl Tree {
     #[must_use]
     pub fn following_links(mut self) -> Self {
         self.follows_links = true;
+        self
+    }
+
+    /// Enters directories of HTTP servers to remove what is in them, although they may be links.
+    pub(crate) fn ignoring_web_links(mut self) -> Self {
+        self.ignores_links = self.root.url().is_some_and(Url::is_http);
+        self
+    }
+
+    /// Treats a directory as unknown if a server of HTTP redirects to another one for its listing, because files of
+    /// the others would look missing.
+    pub(crate) fn at_one_server(mut self) -> Self {
+        self.is_one_server = true;
         self
     }
 
@@ -476,16 +495,18 @@ impl Tree {
         url: &Url,
         memory: &ListingMemory,
     ) -> Vec<Result<Vec<ServerListing>, Error>> {
-        let (path, is_exact) = (url.path.clone(), self.is_exact);
+        let (path, is_exact, is_one_server) = (url.path.clone(), self.is_exact, self.is_one_server);
         let with =
             ListWith { stat: true, checksum: self.with_checksums.then(String::new), ..ListWith::default() };
         let list = |server: FileSystem| {
             let (path, memory, with) = (path.clone(), memory.clone(), with.clone());
             async move {
                 if is_exact {
-                    list_exactly(&server, &path, &memory).await
+                    list_exactly(&server, &path, &memory, is_one_server).await
                 } else {
-                    ListingRequest { files: &server, path: &path, memory: &memory }.send(&with).await
+                    let request =
+                        ListingRequest { files: &server, path: &path, memory: &memory, is_one_server };
+                    request.send(&with).await
                 }
             }
         };
@@ -504,6 +525,9 @@ impl Tree {
         at: Vec<usize>,
         listed: &mut DirectoryListing,
     ) -> Vec<usize> {
+        if self.ignores_links {
+            return at;
+        }
         let probe = |server: usize| {
             let (files, path) = (self.servers.get(server).cloned(), url.path.clone());
             async move {

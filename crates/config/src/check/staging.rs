@@ -18,11 +18,7 @@ impl DiskCheck<'_> {
             let origin = if message.is_some() { &message.origin } else { &command.origin };
             let what = "oss.stagemsg: the line has no name at which the program writes the file".to_owned();
             self.wrong(origin, what, "set oss.stagemsg with $DST, for example $RID $LFN $SRC $DST");
-        } else if !values.stage_reports && values.catalog.is_none() {
-            let what = "oss.stagecmd: without async and oss.rsscmd, nothing shows that a file is complete"
-                .to_owned();
-            self.wrong(&command.origin, what, "set oss.rsscmd, which returns the sizes of files");
-        } else if values.stage_reports && !message.as_ref().is_some_and(has_word) {
+        } else if !message.as_ref().is_some_and(has_word) {
             let what = "oss.stagemsg: the line has no word with which the program reports the end".to_owned();
             self.wrong(&message.origin, what, "set oss.stagemsg with $RID, for example $RID $LFN $SRC $DST");
         }

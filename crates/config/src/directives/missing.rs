@@ -46,7 +46,7 @@ pub(super) const PLUG_IN_STREAMS: MissingPart =
     missing("monitoring", "the server does not have this part, so it sends no records about it");
 
 /// Directives by name or prefix; the first that fits.
-const BY_NAME: [(&str, MissingPart); 25] = [
+const BY_NAME: [(&str, MissingPart); 26] = [
     ("all.export", MASS_STORAGE),
     ("xrootd.export", MASS_STORAGE),
     ("oss.defaults", MASS_STORAGE),
@@ -63,6 +63,7 @@ const BY_NAME: [(&str, MissingPart); 25] = [
     ("pfc.", CACHE),
     ("pss.ccmlib", UNCACHED),
     ("pss.ciosync", UNCACHED),
+    ("pss.dca", UNCACHED),
     ("pss.", PROXY),
     ("throttle.", THROTTLING),
     ("tpc.", HTTP_COPY),
@@ -73,7 +74,7 @@ const BY_NAME: [(&str, MissingPart); 25] = [
         "xrootd.fsoverload",
         missing("overload redirection", "clients of an overloaded server wait as the built-in limits say"),
     ),
-    ("xrootd.pmark", missing("packet marking", "packets are not marked, and no flows are reported")),
+    ("xrootd.pmark", missing("flow labels", "packets have no flow labels; flows are reported by fireflies")),
     ("xrootd.prep", PREPARE),
 ];
 

@@ -35,6 +35,7 @@ mod object_store;
 mod ofs;
 mod origin;
 mod oss;
+mod packet_marking;
 mod password_login;
 mod process;
 mod protocol_parameters;

@@ -273,11 +273,11 @@ pub(super) fn catalog(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> R
 
 /// What `oss.stagecmd` accepts.
 const STAGE_COMMANDS: &str = "allowed: a program that is run for each file, 'oss.stagecmd PROGRAM ARGUMENTS' or \
-    'frm.xfr.copycmd in PROGRAM $SRC $DST', or one that reads lines (oss.stagemsg) and reports the end of each file, \
-    'oss.stagecmd async |PROGRAM ARGUMENTS', or does not, 'oss.stagecmd |PROGRAM ARGUMENTS' with oss.rsscmd";
+    'frm.xfr.copycmd in PROGRAM $SRC $DST', or one that reads lines and reports the end of each file, \
+    'oss.stagecmd async |PROGRAM ARGUMENTS' with oss.stagemsg";
 
-/// Reads `oss.stagecmd`. A program that reads lines (`|`) reports the ends of files (`async`), or the server looks at them.
-/// XRootD's agents in that place put requests into a queue, and this server has its own.
+/// Reads `oss.stagecmd`. A program that reads lines (`|`) has to report the ends of files (`async`): a file that is there
+/// could be a part of one. XRootD's agents in that place put requests into a queue, and this server has its own.
 pub(super) fn stage_command(
     arguments: &mut Arguments<'_>,
     draft: &mut Draft<'_>,
@@ -285,7 +285,6 @@ pub(super) fn stage_command(
     // Each one replaces an earlier one.
     draft.effective.residency.stage_program.set(None, arguments.origin());
     draft.effective.residency.stage_reads_lines = false;
-    draft.effective.residency.stage_reports = true;
     let refused = |token: &DirectiveToken, why: &str| {
         let what = format!("stagecmd: '{}' is not possible: {why}", token.text);
         Err(DirectiveFault::at(token, what, STAGE_COMMANDS).of(ProblemKind::Unsupported))
@@ -319,10 +318,12 @@ pub(super) fn stage_command(
         while arguments.next().is_some() {}
         return Ok(());
     }
+    if reports.is_none() {
+        return refused(token, "without 'async', only the file would show that it is complete");
+    }
     let place = DirectiveToken { text: path.to_owned(), ..place.clone() };
     let program = program(&place, arguments, "stagecmd")?;
     draft.effective.residency.stage_reads_lines = true;
-    draft.effective.residency.stage_reports = reports.is_some();
     draft.effective.residency.stage_program.set(Some(program), arguments.origin());
     Ok(())
 }

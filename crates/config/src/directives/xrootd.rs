@@ -9,6 +9,7 @@ use super::export;
 use super::fault::DirectiveFault;
 use super::gstreams;
 use super::libraries::{self, LibraryPurpose};
+use super::packet_marking;
 use super::shared::{option_not_yet, option_without_effect, trace};
 use super::standing::{Standing, UsageFrequency};
 use super::tls;
@@ -152,10 +153,20 @@ pub(super) const SECTION: Section = Section {
                collectors of `xrootd.monitor` that name the stream get packets in the binary form. See \
                [monitoring.md](monitoring.md).")
         .example("all use send json collector.example.org:9993"),
-        Directive::not_yet(&["xrootd.pmark"], UsageFrequency::Common, "[options]…")
-            .default("off")
-            .help("Packet marking by experiment and activity (firefly, flow labels).")
-            .example("domain remote"),
+        Directive::new(
+            &["xrootd.pmark"],
+            UsageFrequency::Common,
+            "[[no]debug] [[no]trace] [domain {any|local|remote}] [[no]fail] [ffdest host[:port][,origin[:port]]] [ffecho time] \
+             [use [no]{firefly|flowlabel|flowlabel+ff|scitag}…] [map2exp {default|path /path|vo name} experiment] \
+             [map2act experiment {default|role name|user name} activity] [defsfile [[no]fail] /file]",
+            packet_marking::packet_marking,
+        )
+        .default("off; domain remote, use firefly scitag, port 10514")
+        .help("Reports about flows of data with their experiment and activity (SciTags), sent to a collector and to the \
+               clients (`origin`). Clients name both by the CGI key `scitag.flow`, otherwise the rules of `map2exp` and \
+               `map2act` do, whose names have numbers in the file of `defsfile`. Packets are not marked by flow labels. \
+               See [monitoring.md](monitoring.md).")
+        .example("domain any ffdest collector.example.org:10514"),
         Directive::not_yet(&["xrootd.bindif"], UsageFrequency::Rare, "host:port[%prv:port]…")
             .default("own addresses")
             .help("Addresses used in redirects.")

@@ -20,6 +20,7 @@ mod name_rules;
 mod names;
 mod network;
 mod object_store;
+mod packet_marking;
 mod process;
 mod protocol;
 mod proxy;
@@ -77,6 +78,7 @@ pub use network::{
 };
 pub(crate) use object_store::is_section;
 pub use object_store::{OriginBucket, StoreKeys, StoreValues, parse_region, parse_store_endpoint};
+pub use packet_marking::{ActivityRule, ExperimentRule, FIREFLY_PORT, MarkedDomain, PacketMarking};
 pub(crate) use process::site_name;
 pub use process::{
     DRAIN_SECONDS, DirectorySetting, LogFormat, LogLevel, ProcessConfig, SITE_NAME_MAX, Trace,
@@ -87,8 +89,8 @@ pub use protocol::{
 };
 pub(crate) use proxy::{AddressProblem, OTHER_PROTOCOLS, OriginAddress};
 pub use proxy::{
-    CacheSpace, CacheUsage, CacheValues, DirectCacheReaders, MemoryCacheValues, OriginOption, OriginPermit,
-    OriginProtocol, OriginUrl, ProxyOrigin, ProxyServer, ProxySettings,
+    CacheSpace, CacheUsage, CacheValues, MemoryCacheValues, OriginOption, OriginPermit, OriginProtocol,
+    OriginUrl, ProxyOrigin, ProxyServer, ProxySettings,
 };
 pub use residency::{
     COPY_SLOTS_MAX, CopySlots, FreeSpaceLimit, PurgeProgram, PurgeRule, RecordDestination, ResidencyConfig,

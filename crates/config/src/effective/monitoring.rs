@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::detailed_monitoring::DetailedMonitoring;
 use super::gstreams::GStreamTable;
+use super::packet_marking::PacketMarking;
 use crate::setting::Setting;
 
 /// Interval between reports, unless the directive names another one.
@@ -183,6 +184,8 @@ pub struct MonitoringConfig {
     pub detailed: Setting<Option<DetailedMonitoring>>,
     /// `xrootd.mongstream`.
     pub gstreams: Setting<GStreamTable>,
+    /// `xrootd.pmark`; `None` if no flows are reported.
+    pub marking: Setting<Option<PacketMarking>>,
 }
 
 impl Default for MonitoringConfig {
@@ -191,6 +194,7 @@ impl Default for MonitoringConfig {
             reports: Setting::default_of(None),
             detailed: Setting::default_of(None),
             gstreams: Setting::default_of(GStreamTable::default()),
+            marking: Setting::default_of(None),
         }
     }
 }

@@ -122,10 +122,8 @@ pub struct ResidencyConfig {
     pub from_url: Setting<Option<StageProgram>>,
     /// `oss.stagecmd`: a program that stages files in place of those above. It gets both names behind its arguments.
     pub stage_program: Setting<Option<CopyProgram>>,
-    /// That program runs for long, and reads requests line by line (`|`).
+    /// That program runs for long, and reads requests line by line (`async |`).
     pub stage_reads_lines: bool,
-    /// It reports the ends of files (`async`). Otherwise the server looks at them.
-    pub stage_reports: bool,
     /// `oss.stagemsg`: the line for a file.
     pub stage_message: Setting<Option<String>>,
     /// `oss.xfr`: number of its processes at once, if that is there.
@@ -195,7 +193,6 @@ impl Default for ResidencyConfig {
             from_url: Setting::default_of(None),
             stage_program: Setting::default_of(None),
             stage_reads_lines: false,
-            stage_reports: true,
             stage_message: Setting::default_of(None),
             stage_threads: Setting::default_of(None),
             to_path: Setting::default_of(None),

@@ -3,6 +3,7 @@
 use super::detailed_monitoring;
 use super::gstreams;
 use super::lines::{EffectiveLines, Reload, time};
+use super::packet_marking;
 use crate::effective::{MonitoringConfig, SummaryReports};
 
 /// Shows the values.
@@ -19,6 +20,9 @@ pub(super) fn show(values: &MonitoringConfig, lines: &mut EffectiveLines) {
         true => [None].into_iter().for_each(show),
         false => streams.into_iter().map(Some).for_each(show),
     }
+    lines.add(Reload::Restart, "xrootd.pmark", &values.marking, |settings| {
+        settings.as_ref().map(packet_marking::arguments)
+    });
 }
 
 fn summary(reports: &SummaryReports) -> String {

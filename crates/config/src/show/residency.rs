@@ -16,11 +16,7 @@ pub(super) fn show(values: &ResidencyConfig, lines: &mut EffectiveLines) {
     lines.add(Reload::Restart, "oss.rsscmd", &values.catalog, program);
     lines.restart("oss.xfr", &values.deny, |deny| format!("deny {}", time(deny)));
     lines.add(Reload::Restart, "oss.xfr", &values.stage_threads, |threads| threads.map(|n| n.to_string()));
-    let mode = match (values.stage_reads_lines, values.stage_reports) {
-        (true, true) => "async |",
-        (true, false) => "|",
-        (false, _) => "",
-    };
+    let mode = if values.stage_reads_lines { "async |" } else { "" };
     lines.add(Reload::Restart, "oss.stagecmd", &values.stage_program, |program| {
         program.as_ref().map(|program| format!("{mode}{}", command(program)))
     });

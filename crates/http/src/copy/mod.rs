@@ -38,7 +38,7 @@ use progress::CopyProgress;
 use request::{CopyDirection, CopyRequest};
 use slots::HttpCopySlot;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 use vfs::Caller;
@@ -100,6 +100,9 @@ struct CopyTask {
     headers: hyper::HeaderMap,
     progress: Arc<CopyProgress>,
     begun: SystemTime,
+    /// The result, which the observer gets at the end of the copy: 0, or a status. `None` if another server makes
+    /// the copy.
+    status: Mutex<Option<u16>>,
     _slot: HttpCopySlot,
     /// The descriptor of the connection to the remote server.
     _descriptor: (Descriptor, HeldShare),
@@ -139,6 +142,8 @@ impl CopyTask {
             headers: request.headers.clone(),
             progress: Arc::default(),
             begun: SystemTime::now(),
+            // Each way out that is not one of those below is a failure.
+            status: Mutex::new(Some(StatusCode::INTERNAL_SERVER_ERROR.as_u16())),
             _slot,
             _descriptor,
         })
@@ -154,6 +159,16 @@ impl CopyTask {
             wanted_digest,
             peer: self.progress.peer(),
         }
+    }
+
+    fn set_status(&self, status: Option<u16>) {
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+
+    /// Returns the refusal of a copy whose file of this server cannot be opened.
+    fn refuse_file(&self, refusal: RequestRefusal) -> RequestRefusal {
+        self.set_status(refusal.status().map(|status| status.as_u16()));
+        refusal
     }
 
     /// Returns the refusal of a copy that fails before its reply has begun.
@@ -184,8 +199,9 @@ impl CopyTask {
     }
 
     /// Passes the end of the copy to the observer.
-    fn observe(&self, status: u16) {
-        let Some(observer) = &self.copies.observer else { return };
+    fn observe(&self) {
+        let status = *self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let (Some(observer), Some(status)) = (&self.copies.observer, status) else { return };
         observer.ended(&EndedHttpCopy {
             client: &self.caller.identity,
             user: self.caller.entity().and_then(|entity| entity.name.as_deref()),
@@ -203,7 +219,7 @@ impl CopyTask {
     /// Logs the end of the copy. The text of a remote server is not logged, because it could contain the
     /// credentials of the request.
     fn log(&self, result: Result<(), &HttpCopyFailure>) {
-        self.observe(result.err().map_or(0, |failure| failure.status.as_u16()));
+        self.set_status(Some(result.err().map_or(0, |failure| failure.status.as_u16())));
         let Self { direction, local, remote, .. } = self;
         let (bytes, host) = (self.progress.bytes(), self.caller.identity.host());
         match result {
@@ -214,6 +230,12 @@ impl CopyTask {
                 "HTTP {direction} of {local}, remote {remote}, for {host} has failed after {bytes} bytes ({status})"
             ),
         }
+    }
+}
+
+impl Drop for CopyTask {
+    fn drop(&mut self) {
+        self.observe();
     }
 }
 

@@ -44,6 +44,10 @@ pub(super) async fn reply(
         let text = "This server takes no files over HTTP, because it could not remove unfinished ones.";
         return Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, text));
     }
+    if !context.shared().config.accepts_pulls {
+        let text = "This server fetches no files, because a file must have a size before it is sent to its origin. Use PUT.";
+        return Err(RequestRefusal::new(StatusCode::NOT_IMPLEMENTED, text));
+    }
     if context.target.path.as_bytes().ends_with(b"/") {
         return Err(RequestRefusal::new(StatusCode::CONFLICT, "The path is that of a directory."));
     }
@@ -103,7 +107,7 @@ async fn create(
             let text = format!("Unable to create {}; file exists", task.local);
             Err(task.refuse(HttpCopyFailure::new(StatusCode::PRECONDITION_FAILED, text)))
         }
-        opened => opened,
+        opened => opened.map_err(|refusal| task.refuse_file(refusal)),
     }
 }
 

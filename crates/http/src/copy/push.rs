@@ -43,10 +43,11 @@ pub(super) async fn reply(
         return Err(super::not_here(opened).await);
     }
     let task = CopyTask::begin(context, copies, request).await?;
-    let (file, stat) = context.open(open).await?;
+    let opened = context.open(open).await;
+    let (file, stat) = opened.map_err(|refusal| task.refuse_file(refusal))?;
     let stat = match stat {
         Some(stat) => stat,
-        None => file.stat().await?,
+        None => file.stat().await.map_err(|error| task.refuse_file(error.into()))?,
     };
     if stat.kind == FileKind::Directory {
         let text = "The path is that of a directory";

@@ -18,7 +18,8 @@ mod head;
 mod records;
 mod writer;
 
-pub use records::{CachedFileFigures, CopyFigures, HttpStatusFigures, http_record};
+pub(crate) use records::time;
+pub use records::{CachedFileFigures, CopyFigures, HttpStatusFigures, http_records};
 pub use writer::GStreamWriter;
 
 use crate::{MonitorStreams, RecordSender};
@@ -26,7 +27,7 @@ use config::{DetailedMonitoring, GStream, GStreamSettings, GStreamTable};
 use head::GStreamHead;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 use writer::{GStreamOutput, TextOutput};
 
@@ -48,6 +49,8 @@ pub struct GStreams {
 struct GStreamQueue {
     messages: SyncSender<GStreamMessage>,
     state: Arc<GStreamQueueState>,
+    /// Maximum size of a record in bytes.
+    record_max: usize,
 }
 
 /// What the thread of a stream gets.
@@ -103,8 +106,9 @@ impl GStreams {
             let Some(output) = output else { continue };
             let (messages, received) = sync_channel(QUEUE_RECORDS_MAX);
             let state = Arc::<GStreamQueueState>::default();
-            writers.push(GStreamWriter::new(stream, settings, &defaults, output, (received, state.clone())));
-            queues.push((stream, GStreamQueue { messages, state }));
+            let writer = GStreamWriter::new(stream, settings, &defaults, output, (received, state.clone()));
+            queues.push((stream, GStreamQueue { messages, state, record_max: writer.record_max() }));
+            writers.push(writer);
         }
         let collectors = detailed.map(|(_, streams)| streams.clone());
         (Arc::new(Self { queues, collectors }), writers)
@@ -116,10 +120,11 @@ impl GStreams {
         self.queues.iter().any(|(known, _)| *known == stream)
     }
 
-    /// Adds a record, a JSON object on one line. It is made only if a collector gets the stream.
-    pub fn add(&self, stream: GStream, record: impl FnOnce() -> String) {
+    /// Adds a record, a JSON object on one line. It is made only if a collector gets the stream, with the maximum
+    /// number of its bytes. A longer one is lost.
+    pub fn add(&self, stream: GStream, record: impl FnOnce(usize) -> String) {
         if let Some((_, queue)) = self.queues.iter().find(|(known, _)| *known == stream) {
-            queue.push(record());
+            queue.push(record(queue.record_max));
         }
     }
 }
@@ -130,9 +135,18 @@ impl GStreams {
         let until = Instant::now() + limit;
         let flush = |(_, queue): &(GStream, GStreamQueue)| {
             let (done, flushed) = sync_channel(0);
-            queue.messages.try_send(GStreamMessage::Flush(done)).ok().map(|()| flushed)
+            let mut message = GStreamMessage::Flush(done);
+            // The queue can be full, and then most records wait.
+            while let Err(TrySendError::Full(again)) = queue.messages.try_send(message) {
+                if Instant::now() >= until {
+                    break;
+                }
+                message = again;
+                std::thread::sleep(FLUSH_LOOK);
+            }
+            flushed
         };
-        let all: Vec<_> = self.queues.iter().filter_map(flush).collect();
+        let all: Vec<_> = self.queues.iter().map(flush).collect();
         for flushed in all {
             // The end of the channel is the answer.
             let _ = flushed.recv_timeout(until.saturating_duration_since(Instant::now()));

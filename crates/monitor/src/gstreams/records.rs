@@ -2,9 +2,15 @@
 
 use super::super::transfer_records::line;
 use serde_json::Value;
-use std::fmt::Write;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
+
+/// Room for a record that each packet has. Records that are longer have shorter names in it.
+pub(super) const RECORD_ROOM: usize = 768;
+/// What stands for the rest of a name.
+const REST: &str = "...";
+/// Bytes of a record for each server that it names.
+const REMOTE_BYTES: usize = 64;
 
 /// A third-party copy that has ended.
 #[derive(Clone, Copy, Debug)]
@@ -36,18 +42,22 @@ pub struct CopyFigures<'a> {
 }
 
 impl CopyFigures<'_> {
-    /// Returns the record.
+    /// Returns the record, with names that are cut if it has more than this number of bytes otherwise.
     #[must_use]
-    pub fn record(&self) -> String {
+    pub fn record(&self, bytes_max: usize) -> String {
+        fitting(bytes_max, |name_max| self.with_names(name_max))
+    }
+
+    fn with_names(&self, name_max: usize) -> String {
         let Self { protocol, user: (name, process), status, streams, bytes, .. } = self;
         let host = host(self.host);
         // The number behind the colon is that of a descriptor on other servers, which means nothing elsewhere.
-        let client = quoted(&format!("{name}.{process}:0@{host}"));
+        let client = quoted(&format!("{name}.{process}:0@{host}"), name_max);
         let (begun, ended) = (time(self.begun), time(self.ended));
         let kind = if self.is_push { "push" } else { "pull" };
         let is_v6 = self.address.is_some_and(|address| address.to_canonical().is_ipv6());
         let family = if is_v6 { 6 } else { 4 };
-        let (source, destination) = (quoted(self.source), quoted(self.destination));
+        let (source, destination) = (quoted(self.source, name_max), quoted(self.destination, name_max));
         format!(
             "{{\"TPC\":\"{protocol}\",\"Client\":{client},\"Xeq\":{{\"Beg\":\"{begun}\",\"End\":\"{ended}\",\
              \"RC\":{status},\"Strm\":{streams},\"Type\":\"{kind}\",\"IPv\":{family}}},\
@@ -90,13 +100,18 @@ pub struct CachedFileFigures<'a> {
 }
 
 impl CachedFileFigures<'_> {
-    /// Returns the record.
+    /// Returns the record, with names that are cut if it has more than this number of bytes otherwise.
     #[must_use]
-    pub fn record(&self) -> String {
+    pub fn record(&self, bytes_max: usize) -> String {
+        fitting(bytes_max, |name_max| self.with_names(name_max))
+    }
+
+    fn with_names(&self, name_max: usize) -> String {
         let Self { size, block_bytes, blocks, blocks_stored, accesses, period: (begin, end), .. } = self;
         let Self { hit, missed, bypassed, stored, prefetched, damaged, .. } = self;
-        let remotes: Vec<_> = self.remotes.iter().map(|remote| quoted(remote)).collect();
-        let (path, remotes) = (quoted(self.path), remotes.join(","));
+        let remotes = self.remotes.iter().take(name_max.div_ceil(REMOTE_BYTES));
+        let remotes: Vec<_> = remotes.map(|remote| quoted(remote, name_max)).collect();
+        let (path, remotes) = (quoted(self.path, name_max), remotes.join(","));
         format!(
             "{{\"event\":\"file_close\",\"lfn\":{path},\"size\":{size},\"blk_size\":{block_bytes},\
              \"n_blks\":{blocks},\"n_blks_done\":{blocks_stored},\"access_cnt\":{accesses},\
@@ -114,38 +129,66 @@ pub struct HttpStatusFigures {
     pub method: &'static str,
     /// The status; `None` for all without a counter of their own.
     pub status: Option<u16>,
-    /// Number of requests.
-    pub requests: u64,
-    /// Number of those whose reply was cut by the network.
+    /// Number of those whose reply was handed to the connection whole.
+    pub whole: u64,
+    /// Number of those whose client has disconnected before.
     pub cut: u64,
-    /// Number of those that the server has refused.
-    pub refused: u64,
-    /// Time from the heads of the requests to those of their replies.
+    /// Number of those that the server has refused, or whose reply it could not end.
+    pub failed: u64,
+    /// Time from the heads of the requests to the ends of their replies.
     pub time: Duration,
 }
 
-/// Returns the record of all requests of HTTP since the start; `None` if there were none.
-#[must_use]
-pub fn http_record(figures: &[HttpStatusFigures]) -> Option<String> {
-    let mut text = String::new();
-    for HttpStatusFigures { method, status, requests, cut, refused, time } in figures {
-        let status = status.map_or_else(|| "OTHERS".to_owned(), |status| status.to_string());
-        let good = requests.saturating_sub(*cut).saturating_sub(*refused);
-        let begin = if text.is_empty() { '{' } else { ',' };
-        // Writing to a string cannot fail.
-        let _ = write!(
-            text,
-            "{begin}\"HTTP_{method}_{status}\":{{\"count\":{requests},\"errors_network\":{cut},\
-             \"errors_xrootd\":{refused},\"success\":{good},\"duration_seconds\":{:.6}}}",
-            time.as_secs_f64()
-        );
+impl HttpStatusFigures {
+    /// Returns the number of requests.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.whole.saturating_add(self.cut).saturating_add(self.failed)
     }
-    (!text.is_empty()).then(|| text + "}")
 }
 
-/// Returns a text as a JSON string.
-fn quoted(text: &str) -> String {
-    Value::from(line(text).as_ref()).to_string()
+/// Returns the records of all requests of HTTP since the start. One has at most this number of bytes, unless
+/// one method and status need more. A method and status are in one record, so that a collector can join them.
+#[must_use]
+pub fn http_records(figures: &[HttpStatusFigures], bytes_max: usize) -> Vec<String> {
+    let mut records: Vec<String> = Vec::new();
+    for figures in figures {
+        let HttpStatusFigures { method, status, whole, cut, failed, time } = figures;
+        let status = status.map_or_else(|| "OTHERS".to_owned(), |status| status.to_string());
+        let (requests, seconds) = (figures.requests(), time.as_secs_f64());
+        let text = format!(
+            "\"HTTP_{method}_{status}\":{{\"count\":{requests},\"errors_network\":{cut},\
+             \"errors_xrootd\":{failed},\"success\":{whole},\"duration_seconds\":{seconds:.6}}}",
+        );
+        match records.last_mut() {
+            // The brackets at its ends and the comma.
+            Some(last) if last.len() + text.len() + 3 <= bytes_max => *last = format!("{last},{text}"),
+            _ => records.push(text),
+        }
+    }
+    records.into_iter().map(|text| format!("{{{text}}}")).collect()
+}
+
+/// Returns what `make` makes of the longest names with which it fits. Clients choose names, so they must not
+/// be able to make a record too long for its packet.
+fn fitting(bytes_max: usize, make: impl Fn(usize) -> String) -> String {
+    let mut record = make(usize::MAX);
+    let mut name_max = bytes_max / 2;
+    while record.len() > bytes_max && name_max > REST.len() {
+        record = make(name_max);
+        name_max /= 2;
+    }
+    record
+}
+
+/// Returns a text as a JSON string, of which at most this number of bytes stay.
+fn quoted(text: &str, bytes_max: usize) -> String {
+    let text = line(text);
+    if text.len() <= bytes_max {
+        return Value::from(text.as_ref()).to_string();
+    }
+    let end = text.floor_char_boundary(bytes_max.saturating_sub(REST.len()));
+    Value::from(format!("{}{REST}", text.get(..end).unwrap_or_default())).to_string()
 }
 
 /// Returns a host as records about clients name it.
@@ -204,14 +247,14 @@ mod tests {
             bytes: 0,
         };
         let expected = r#"{"TPC":"xroot","Client":"root.11914:0@[::ffff:127.0.0.1]","Xeq":{"Beg":"2026-11-30T12:19:13.271638Z","End":"2026-11-30T12:19:13.286834Z","RC":0,"Strm":1,"Type":"pull","IPv":4},"Src":"xroot://[::ffff:127.0.0.1]:15520//a","Dst":"xroot://vm:15786//ax","Size":0}"#;
-        assert_eq!(copy.record(), expected);
+        assert_eq!(copy.record(1024), expected);
         let hostile = CopyFigures { source: "http://h/a\"\n\u{2028}", is_push: true, ..copy };
-        let found: Value = serde_json::from_str(&hostile.record()).unwrap();
+        let found: Value = serde_json::from_str(&hostile.record(1024)).unwrap();
         assert_eq!(
             (found["Src"].as_str(), found["Xeq"]["Type"].as_str()),
             (Some("http://h/a\"??"), Some("push"))
         );
-        assert!(!hostile.record().contains('\n'));
+        assert!(!hostile.record(1024).contains('\n'));
     }
 
     #[test]
@@ -234,24 +277,98 @@ mod tests {
             damaged: 6,
         };
         let expected = r#"{"event":"file_close","lfn":"/store/a \"b\"","size":300,"blk_size":128,"n_blks":3,"n_blks_done":2,"access_cnt":4,"attach_t":100,"detach_t":160,"remotes":["origin.example.org:1094"],"b_hit":1,"b_miss":2,"b_bypass":3,"b_todisk":4,"b_prefetch":5,"n_cks_errs":6}"#;
-        assert_eq!(file.record(), expected);
+        assert_eq!(file.record(1024), expected);
+    }
+
+    #[test]
+    fn a_record_with_long_names_fits() {
+        for name in ["/a".repeat(4096), "\"".repeat(8192), "\u{e9}".repeat(4096)] {
+            let host = "h".repeat(255);
+            let copy = CopyFigures {
+                protocol: "xroot",
+                user: (&name, u32::MAX),
+                host: &host,
+                address: Some([0xffff; 8].into()),
+                begun: at(1),
+                ended: at(2),
+                status: u32::MAX,
+                streams: u32::MAX,
+                is_push: true,
+                source: &name,
+                destination: &name,
+                bytes: u64::MAX,
+            };
+            let remotes = vec![name.clone(); 16];
+            let file = CachedFileFigures {
+                path: &name,
+                size: u64::MAX,
+                block_bytes: u64::MAX,
+                blocks: u64::MAX,
+                blocks_stored: u64::MAX,
+                accesses: u64::MAX,
+                period: (i64::MIN, i64::MIN),
+                remotes: &remotes,
+                hit: u64::MAX,
+                missed: u64::MAX,
+                bypassed: u64::MAX,
+                stored: u64::MAX,
+                prefetched: u64::MAX,
+                damaged: u64::MAX,
+            };
+            for most in [RECORD_ROOM, 1024, 16_384] {
+                for (record, key) in [(copy.record(most), "Src"), (file.record(most), "lfn")] {
+                    assert!(record.len() <= most, "{most}: {}", record.len());
+                    let value: Value = serde_json::from_str(&record).unwrap();
+                    let found = value[key].as_str().unwrap();
+                    let kept = found.strip_suffix(REST).unwrap_or(found);
+                    assert!(name.starts_with(kept) && found.len() < name.len() + REST.len());
+                }
+            }
+            assert!(copy.record(usize::MAX).len() > 3 * name.len(), "it is whole where there is room");
+        }
     }
 
     #[test]
     fn requests_of_http_are_one_record() {
-        assert_eq!(http_record(&[]), None);
+        assert!(http_records(&[], 1024).is_empty());
         let one = HttpStatusFigures {
             method: "GET",
             status: Some(200),
-            requests: 5,
+            whole: 4,
             cut: 1,
-            refused: 0,
+            failed: 0,
             time: Duration::from_millis(1500),
         };
         let other =
-            HttpStatusFigures { method: "PUT", status: None, requests: 2, cut: 0, refused: 2, ..one.clone() };
+            HttpStatusFigures { method: "PUT", status: None, whole: 0, cut: 0, failed: 2, ..one.clone() };
         let expected = r#"{"HTTP_GET_200":{"count":5,"errors_network":1,"errors_xrootd":0,"success":4,"duration_seconds":1.500000},"HTTP_PUT_OTHERS":{"count":2,"errors_network":0,"errors_xrootd":2,"success":0,"duration_seconds":1.500000}}"#;
-        assert_eq!(http_record(&[one, other]).as_deref(), Some(expected));
+        assert_eq!(http_records(&[one.clone(), other.clone()], expected.len()), [expected]);
+        assert_eq!(http_records(&[one, other], expected.len() - 1).len(), 2);
+    }
+
+    #[test]
+    fn requests_of_http_of_all_methods_and_statuses_fit_in_records() {
+        let figures: Vec<_> = (0..264)
+            .map(|number| HttpStatusFigures {
+                method: "PROPFIND",
+                status: Some(number),
+                whole: 9_999_999_999,
+                cut: 9_999_999_999,
+                failed: 9_999_999_999,
+                time: Duration::from_secs(9_999_999_999),
+            })
+            .collect();
+        let records = http_records(&figures, RECORD_ROOM);
+        assert!(records.iter().all(|record| record.len() <= RECORD_ROOM));
+        let mut keys = std::collections::BTreeSet::new();
+        for record in &records {
+            let value: Value = serde_json::from_str(record).unwrap();
+            for (key, value) in value.as_object().unwrap() {
+                assert!(keys.insert(key.clone()), "{key}");
+                assert_eq!(value["count"].as_u64(), Some(29_999_999_997));
+            }
+        }
+        assert_eq!(keys.len(), 264);
     }
 
     #[test]

@@ -57,7 +57,7 @@ fn received(socket: &UdpSocket) -> String {
 fn a_stream_that_nobody_gets_makes_no_records() {
     let (streams, writers) = GStreams::new(&GStreamTable::default(), None, &sender(), "v1");
     assert!(writers.is_empty() && !streams.has(GStream::ThirdPartyCopies));
-    streams.add(GStream::ThirdPartyCopies, || panic!("a record is made"));
+    streams.add(GStream::ThirdPartyCopies, |_| panic!("a record is made"));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn records_are_lines_behind_a_head_in_text_form() {
     let identity: Value = serde_json::from_str(&received(&socket)).unwrap();
     assert_eq!((&identity["code"], &identity["src"]["ver"]), (&"=".into(), &"v1".into()));
     for number in 0..3 {
-        streams.add(GStream::ThirdPartyCopies, || format!("{{\"n\":{number}}}"));
+        streams.add(GStream::ThirdPartyCopies, |_| format!("{{\"n\":{number}}}"));
     }
     streams.flush(Duration::from_secs(60));
     let text = received(&socket);
@@ -81,7 +81,7 @@ fn records_are_lines_behind_a_head_in_text_form() {
     assert_eq!(lines[0]["sid"], identity["sid"]);
     assert!(lines[1..].iter().map(|line| line["n"].as_u64().unwrap()).eq(0..3));
     // The end of the streams sends what waits, too.
-    streams.add(GStream::ThirdPartyCopies, || "{\"n\":3}".to_owned());
+    streams.add(GStream::ThirdPartyCopies, |_| "{\"n\":3}".to_owned());
     drop(streams);
     thread.join().unwrap();
     assert!(received(&socket).ends_with("\n{\"n\":3}"));
@@ -146,12 +146,12 @@ fn a_packet_that_is_not_full_is_sent_when_its_time_has_come() {
     writer.send_due(after(5));
     assert!(writer.is_empty());
     assert_eq!(received(&socket), "{\"n\":1}\n{\"n\":2}");
-    // A sample is a record of its own.
-    let mut samples = vec![Some("{\"s\":1}".to_owned()), None].into_iter();
-    let mut writer = writer.sampling(move || samples.next().flatten());
+    // A sample is sent at once.
+    let mut samples = vec![vec!["{\"s\":1}".to_owned(), "{\"s\":2}".to_owned()]].into_iter();
+    let mut writer = writer.sampling(move |_| samples.next().unwrap_or_default());
     let later = Instant::now() + Duration::from_secs(6);
     writer.send_due(later);
-    assert_eq!(received(&socket), "{\"s\":1}");
+    assert_eq!(received(&socket), "{\"s\":1}\n{\"s\":2}");
     writer.send_due(later + Duration::from_secs(6));
     assert!(writer.is_empty());
 }
@@ -190,7 +190,7 @@ fn a_queue_that_is_full_drops_records() {
     for length in [10, 60_000] {
         let (streams, writers) = GStreams::new(&table, None, &sender(), "v1");
         for _ in 0..10_000 {
-            streams.add(GStream::ThirdPartyCopies, || "x".repeat(length));
+            streams.add(GStream::ThirdPartyCopies, |_| "x".repeat(length));
         }
         let taken = 10_000 - writers[0].state_lost();
         let least = (QUEUE_BYTES_MAX / length - 1).min(QUEUE_RECORDS_MAX) as u64;
@@ -200,14 +200,73 @@ fn a_queue_that_is_full_drops_records() {
 }
 
 #[test]
-fn a_collector_whose_name_has_no_address_costs_records_and_no_time() {
+fn a_collector_whose_name_has_no_address_is_looked_up_at_intervals() {
     let table = table("nobody.invalid:9", config::GStreamForm::Json, None);
     let (_streams, mut writers) = GStreams::new(&table, None, &sender(), "v1");
     let mut writer = writers.pop().unwrap();
+    let looks = Arc::<AtomicU64>::default();
+    let counted = looks.clone();
+    writer.look_up_by(Box::new(move |_, _| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Err(std::io::Error::other("no name server"))
+    }));
     for _ in 0..100 {
         writer.add("{\"n\":1}", 5, Instant::now());
         writer.flush();
     }
     assert!(writer.is_empty());
-    assert_eq!(writer.state_lost(), 100);
+    assert_eq!((writer.state_lost(), looks.load(Ordering::Relaxed)), (100, 1));
+}
+
+/// A look-up that does not answer: the thread of the stream stands still, and nobody waits for it.
+#[test]
+fn a_collector_that_does_not_answer_delays_nobody() {
+    let table = table("nobody.invalid:9", config::GStreamForm::Json, None);
+    let (streams, mut writers) = GStreams::new(&table, None, &sender(), "v1");
+    let mut writer = writers.pop().unwrap();
+    let (go_on, waits) = sync_channel::<()>(0);
+    let (asked, is_asked) = sync_channel::<()>(1);
+    writer.look_up_by(Box::new(move |_, _| {
+        asked.try_send(()).ok();
+        waits.recv().ok();
+        Err(std::io::Error::other("no name server"))
+    }));
+    let state = streams.queues[0].1.state.clone();
+    let thread = std::thread::spawn(move || writer.run());
+    is_asked.recv().unwrap();
+    for _ in 0..10_000 {
+        streams.add(GStream::ThirdPartyCopies, |_| "{\"n\":1}".to_owned());
+    }
+    assert_eq!(state.lost.load(Ordering::Relaxed), 10_000 - QUEUE_RECORDS_MAX as u64);
+    // The end of the server waits for its time only.
+    streams.flush(Duration::from_millis(50));
+    drop((go_on, streams));
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_packet_that_the_system_refuses_is_lost() {
+    let directory = std::env::temp_dir().join(format!("scalla-gstream-{}", std::process::id()));
+    let table = table(&directory.join("none").display().to_string(), config::GStreamForm::Json, None);
+    let (_streams, mut writers) = GStreams::new(&table, None, &sender(), "v1");
+    let mut writer = writers.pop().unwrap();
+    for lost in 1..=2 {
+        writer.add("{\"n\":1}", 5, Instant::now());
+        writer.flush();
+        assert_eq!(writer.state_lost(), lost);
+    }
+}
+
+#[test]
+fn a_packet_has_room_for_a_record_whatever_its_head_is() {
+    let (_socket, address) = collector();
+    let table = table(&address, config::GStreamForm::Json, Some(1024));
+    let sender = RecordSender { site: "S".repeat(1000), ..sender() };
+    let (streams, _writers) = GStreams::new(&table, None, &sender, "v1");
+    let mut room = 0;
+    streams.add(GStream::ThirdPartyCopies, |most| {
+        room = most;
+        String::new()
+    });
+    assert_eq!(room, records::RECORD_ROOM);
 }

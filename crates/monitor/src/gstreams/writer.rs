@@ -1,6 +1,7 @@
 //! [`GStreamWriter`]: fills packets of one stream and sends them.
 
 use super::head::{GStreamHead, SEQUENCE_MAX};
+use super::records::RECORD_ROOM;
 use super::{GStreamMessage, GStreamQueueState, GStreamReceiver};
 use crate::streams::{LossLog, Seconds, SequenceKind, now};
 use crate::{MonitorStreams, ReportSender};
@@ -8,6 +9,7 @@ use config::{
     DetailedMonitoring, GStream, GStreamDestination, GStreamForm, GStreamHeader, GStreamSettings,
     MonitorEvent,
 };
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -17,6 +19,8 @@ use wire::monitoring::{GStreamRecords as PacketContents, MonitorPacketHeader, Pa
 
 /// Time for which nothing is sent after a failure, because a look-up of a name can take long.
 const FAILURE_PAUSE: Duration = Duration::from_secs(10);
+/// Time for which a packet waits for room in the buffer of the socket. Meanwhile records wait in the queue.
+const SEND_PATIENCE: Duration = Duration::from_secs(1);
 /// Time without an order of its own, in which a writer only waits.
 const LONG: Duration = Duration::from_secs(3600);
 /// Interval of samples of a server that sends only full packets.
@@ -26,8 +30,8 @@ const BINARY_HEAD_BYTES: usize = packet::HEADER_BYTES + wire::monitoring::gstrea
 /// Number by which a gap in the sequence numbers shows that records were lost before they had a packet.
 const LOSS_GAP: u16 = 1;
 
-/// Returns a record about the whole server, if there is something to tell.
-pub(super) type TakeSample = Box<dyn FnMut() -> Option<String> + Send>;
+/// Returns records about the whole server of at most this size, if there is something to tell.
+pub(super) type TakeSample = Box<dyn FnMut(usize) -> Vec<String> + Send>;
 
 /// Where the packets of a stream go.
 pub(super) enum GStreamOutput {
@@ -49,6 +53,8 @@ pub(super) struct TextOutput {
     /// Time of the next identification.
     due: Option<Instant>,
     paused_until: Option<Instant>,
+    /// The last error of the system.
+    failure: Option<String>,
 }
 
 impl TextOutput {
@@ -59,7 +65,7 @@ impl TextOutput {
     ) -> Self {
         let identification = identification.filter(|_| destination.is_identified);
         Self {
-            sender: ReportSender::new(destination.address.clone()),
+            sender: ReportSender::new(destination.address.clone()).waiting(SEND_PATIENCE),
             form: destination.form,
             header: destination.header,
             head,
@@ -67,6 +73,7 @@ impl TextOutput {
             identification,
             due: identification.map(|_| Instant::now()),
             paused_until: None,
+            failure: None,
         }
     }
 
@@ -103,10 +110,14 @@ impl TextOutput {
         if self.paused_until.is_some_and(|until| now < until) {
             return false;
         }
-        self.sender.send(packet);
-        let fails = self.sender.needs_look_up();
-        self.paused_until = fails.then(|| now + FAILURE_PAUSE);
-        !fails
+        self.paused_until = None;
+        let Err(error) = self.sender.try_send(packet) else { return true };
+        // A full buffer of the socket is no error, but the packet is lost.
+        if error.kind() != ErrorKind::WouldBlock {
+            self.failure = Some(error.to_string());
+        }
+        self.paused_until = self.sender.needs_look_up().then(|| now + FAILURE_PAUSE);
+        false
     }
 }
 
@@ -149,13 +160,21 @@ impl GStreamWriter {
             }
             GStreamOutput::Collectors { .. } => BINARY_HEAD_BYTES,
         };
+        // A NUL ends the records.
+        let room = most.saturating_sub(head_bytes + 1);
+        if room < RECORD_ROOM {
+            tracing::warn!(
+                "xrootd.mongstream: packets of {} are longer than {most} bytes, because their head has {head_bytes} \
+                 and a record up to {RECORD_ROOM}",
+                stream.name()
+            );
+        }
         Self {
             stream,
             messages,
             state,
             output,
-            // A NUL ends the records.
-            records_max: most.saturating_sub(head_bytes + 1),
+            records_max: room.max(RECORD_ROOM),
             flush: settings.flush.or(defaults.flush),
             buffer: Vec::new(),
             times: (0, 0),
@@ -172,9 +191,14 @@ impl GStreamWriter {
         self.stream
     }
 
-    /// Adds a record about the whole server whenever a packet is due.
+    /// Returns the maximum size of a record.
+    pub(super) fn record_max(&self) -> usize {
+        self.records_max
+    }
+
+    /// Adds records about the whole server whenever a packet is due.
     #[must_use]
-    pub fn sampling(mut self, take: impl FnMut() -> Option<String> + Send + 'static) -> Self {
+    pub fn sampling(mut self, take: impl FnMut(usize) -> Vec<String> + Send + 'static) -> Self {
         self.sample = Some((Box::new(take), Instant::now() + self.flush.unwrap_or(SAMPLE_INTERVAL)));
         self
     }
@@ -203,23 +227,26 @@ impl GStreamWriter {
 
     /// Sends all records, with a last one about the whole server.
     fn flush_all(&mut self) {
-        if let Some((take, _)) = &mut self.sample
-            && let Some(record) = take()
-        {
-            self.add(&record, self::now(), Instant::now());
-        }
+        self.take_sample(Instant::now());
         self.flush();
+    }
+
+    /// Adds the records about the whole server. Reports whether there were any.
+    fn take_sample(&mut self, now: Instant) -> bool {
+        let Some((take, _)) = &mut self.sample else { return false };
+        let records = take(self.records_max);
+        records.iter().for_each(|record| self.add(record, self::now(), now));
+        !records.is_empty()
     }
 
     /// Takes a sample and sends the packet, if it is time.
     pub(super) fn send_due(&mut self, now: Instant) {
         let interval = self.flush.unwrap_or(SAMPLE_INTERVAL);
-        if let Some((take, due)) = &mut self.sample
+        if let Some((_, due)) = &mut self.sample
             && now >= *due
         {
             *due = now + interval;
-            if let Some(record) = take() {
-                self.add(&record, self::now(), now);
+            if self.take_sample(now) {
                 self.flush();
             }
         }
@@ -303,8 +330,17 @@ impl GStreamWriter {
             GStreamOutput::Collectors { .. } => None,
         };
         let sample = self.sample.as_ref().map(|(_, due)| *due);
-        let next = self.due.into_iter().chain(identification).chain(sample).min();
+        let line = self.losses.next_line(self.state.lost.load(Ordering::Relaxed));
+        let next = self.due.into_iter().chain(identification).chain(sample).chain(line).min();
         next.map_or(LONG, |next| next.saturating_duration_since(now))
+    }
+
+    /// Uses this look-up of names.
+    #[cfg(test)]
+    pub(super) fn look_up_by(&mut self, look_up: crate::sender::LookUp) {
+        if let GStreamOutput::Text(output) = &mut self.output {
+            output.sender.look_up_by(look_up);
+        }
     }
 
     #[cfg(test)]
@@ -320,10 +356,14 @@ impl GStreamWriter {
     fn log_losses(&mut self, now: Instant) {
         let lost = self.state.lost.load(Ordering::Relaxed);
         if let Some(new) = self.losses.due(lost, now) {
+            let failure = match &mut self.output {
+                GStreamOutput::Text(output) => output.failure.take(),
+                GStreamOutput::Collectors { .. } => None,
+            };
             tracing::warn!(
-                "xrootd.mongstream: {new} records or packets of {} are lost, {lost} since the start: they are too \
-                 long, or cannot be sent fast enough",
-                self.stream.name()
+                "xrootd.mongstream: {new} records or packets of {} are lost, {lost} since the start: {}",
+                self.stream.name(),
+                failure.as_deref().unwrap_or("they cannot be sent fast enough")
             );
         }
     }

@@ -84,6 +84,11 @@ impl LossLog {
         (self.logged, self.next) = (lost, Some(now + LOG_PAUSE));
         Some(new)
     }
+
+    /// Returns when there must be a line about this number of lost packets, if it is a new one.
+    pub(crate) fn next_line(&self, lost: u64) -> Option<Instant> {
+        self.next.filter(|_| self.logged != lost)
+    }
 }
 
 impl StreamSender {
@@ -144,8 +149,7 @@ impl StreamSender {
 
     /// Returns the time without packets after which there is something to do.
     pub(super) fn wait(&self, now: Instant) -> Duration {
-        let is_logged = self.losses.logged == self.state.dropped.load(Ordering::Relaxed);
-        let line = self.losses.next.filter(|_| !is_logged);
+        let line = self.losses.next_line(self.state.dropped.load(Ordering::Relaxed));
         let next = self.due.into_iter().chain(line).min();
         next.map_or(LONG, |next| next.saturating_duration_since(now))
     }

@@ -26,7 +26,7 @@ impl CopyRecords {
 
 impl CopyObserver for CopyRecords {
     fn ended(&self, copy: &EndedPull<'_>) {
-        self.streams.add(GStream::ThirdPartyCopies, || {
+        self.streams.add(GStream::ThirdPartyCopies, |bytes_max| {
             let status = copy.failure.map_or(0, |kind| session::wire_code(kind).0);
             CopyFigures {
                 protocol: "xroot",
@@ -42,14 +42,14 @@ impl CopyObserver for CopyRecords {
                 destination: &format!("xroot://{}/{}", self.own, copy.path.text()),
                 bytes: copy.bytes,
             }
-            .record()
+            .record(bytes_max)
         });
     }
 }
 
 impl HttpCopyObserver for CopyRecords {
     fn ended(&self, copy: &EndedHttpCopy<'_>) {
-        self.streams.add(GStream::ThirdPartyCopies, || {
+        self.streams.add(GStream::ThirdPartyCopies, |bytes_max| {
             let scheme = if copy.is_tls { "https" } else { "http" };
             let local = format!("{scheme}://{}/{}", self.own, copy.local);
             let (source, destination) = match copy.is_push {
@@ -70,7 +70,7 @@ impl HttpCopyObserver for CopyRecords {
                 destination,
                 bytes: copy.bytes,
             }
-            .record()
+            .record(bytes_max)
         });
     }
 }

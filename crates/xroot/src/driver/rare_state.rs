@@ -1,5 +1,6 @@
 //! [`RareState`]: the parts of a session that are allocated on demand.
 
+use super::flow::SessionFlow;
 use super::monitoring::SessionMonitor;
 use super::receipts::Receipts;
 use crate::lazy::{Lazy, LazyTable};
@@ -28,6 +29,8 @@ pub(super) struct RareState {
     pub(super) refused: RefusedTime,
     /// Records of detailed monitoring.
     pub(super) monitor: Option<Box<SessionMonitor>>,
+    /// The flow of data that is reported.
+    pub(super) flow: Option<Box<SessionFlow>>,
 }
 
 impl LazyTable for RareState {
@@ -40,6 +43,7 @@ impl LazyTable for RareState {
         login: LoginWaits::NONE,
         refused: RefusedTime::NONE,
         monitor: None,
+        flow: None,
     };
 
     fn is_empty(&self) -> bool {
@@ -51,6 +55,7 @@ impl LazyTable for RareState {
             && self.login.is_over()
             && !self.refused.is_present()
             && self.monitor.is_none()
+            && self.flow.is_none()
     }
 }
 
@@ -59,6 +64,14 @@ impl Lazy<RareState> {
     pub(super) fn monitor_mut(&mut self) -> Option<&mut SessionMonitor> {
         match self.monitor.is_some() {
             true => self.monitor.as_deref_mut(),
+            false => None,
+        }
+    }
+
+    /// Returns the flow of the session, if it may be reported. It never allocates.
+    pub(super) fn flow_mut(&mut self) -> Option<&mut SessionFlow> {
+        match self.flow.is_some() {
+            true => self.flow.as_deref_mut(),
             false => None,
         }
     }

@@ -6,10 +6,30 @@
 use super::timeouts::ConnectionTimeouts;
 use super::{InputFlow, SessionDriver};
 use crate::input::Input;
+use net::Socket;
 use session::PathId;
 use std::task::Waker;
 
 impl SessionDriver {
+    /// Begins the flow of the session if it is time, and reports it if it goes on.
+    pub(crate) fn advance_flow(&mut self, link: PathId, socket: &Socket) {
+        if link == PathId::CONTROL
+            && let Some(flow) = self.rare.flow_mut()
+            && let Some(marker) = &self.context.hub.shared.config.marker
+        {
+            flow.advance(marker, self.context.session.caller(), socket);
+        }
+    }
+
+    /// Ends the flow of the session with its control connection.
+    pub(crate) fn end_flow(&mut self, link: PathId, socket: &Socket) {
+        if link == PathId::CONTROL
+            && let Some(flow) = self.rare.flow_mut()
+        {
+            flow.end(socket);
+        }
+    }
+
     /// Stores the waker of the connection's task. Returns `false` if the connection was removed.
     pub(crate) fn begin_turn(&mut self, link: PathId, waker: &Waker) -> bool {
         let Some(state) = self.context.links.get(link) else { return false };

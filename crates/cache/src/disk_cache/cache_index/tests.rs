@@ -12,27 +12,6 @@ fn key(text: &str) -> CacheKey {
     CacheKey::new(&LogicalPath::parse(text.as_bytes()).unwrap()).unwrap()
 }
 
-fn file(text: &str, bytes: u64) -> RemovalUnit {
-    RemovalUnit { key: key(text), part: None, bytes }
-}
-
-fn part(text: &str, part: u32, bytes: u64) -> RemovalUnit {
-    RemovalUnit { key: key(text), part: Some(part), bytes }
-}
-
-/// Removes all units in order.
-fn remove_all(index: &CacheIndex) -> Vec<RemovalUnit> {
-    let next = || {
-        let unit = index.next_to_remove()?;
-        match unit.part {
-            Some(part) => assert_eq!(index.evict_part(&unit.key, part), Some(unit.bytes)),
-            None => index.evict(&unit.key),
-        }
-        Some(unit)
-    };
-    std::iter::from_fn(next).collect()
-}
-
 #[test]
 fn the_sum_is_that_of_the_files() {
     let index = CacheIndex::new(1000);
@@ -40,9 +19,9 @@ fn the_sum_is_that_of_the_files() {
     index.found(&key("/a"), 500, used(60));
     index.closed(&key("/b"), 7, used(60));
     let (current, retired) = (AtomicBool::new(false), AtomicBool::new(true));
-    index.grow(&key("/a"), (None, 5), &current);
-    index.grow(&key("/a"), (None, 500), &retired);
-    index.grow(&key("/missing"), (None, 5), &current);
+    index.grow(&key("/a"), 5, &current);
+    index.grow(&key("/a"), 500, &retired);
+    index.grow(&key("/missing"), 5, &current);
     assert_eq!((index.bytes(), index.len()), (22, 2));
     index.closed(&key("/a"), 3, used(70));
     index.remove(&key("/b"));
@@ -73,25 +52,24 @@ fn each_file_is_next_at_some_time() {
     let index = CacheIndex::new(1000);
     (0..50).for_each(|number| index.opened(&key(&format!("/{number}")), 10, used(50)));
     let (mut seen, mut parked) = (std::collections::HashSet::new(), ParkedFiles::default());
-    while let Some(unit) = index.next_to_remove() {
-        assert_eq!((unit.bytes, index.next_to_remove().as_ref()), (10, Some(&unit)));
-        let next = unit.key.clone();
+    while let Some((next, bytes)) = index.next_to_remove() {
+        assert_eq!((bytes, index.next_to_remove()), (10, Some((next.clone(), 10))));
         assert!(seen.insert(next.clone()));
         match seen.len() % 3 {
             0 => index.evict(&next),
             1 => assert_eq!(index.remove(&next), Some(10)),
-            _ => index.park(&unit, &mut parked),
+            _ => index.park(&next, &mut parked),
         }
     }
     assert_eq!((seen.len(), index.bytes()), (50, 170));
     // Files that were passed over can grow and go meanwhile.
     index.remove(&key("/1"));
-    index.grow(&key("/4"), (None, 5), &AtomicBool::new(false));
+    index.grow(&key("/4"), 5, &AtomicBool::new(false));
     index.put_back(parked);
     let left: u64 = std::iter::from_fn(|| {
-        let next = index.next_to_remove()?;
-        index.evict(&next.key);
-        Some(next.bytes)
+        let (next, bytes) = index.next_to_remove()?;
+        index.evict(&next);
+        Some(bytes)
     })
     .sum();
     assert_eq!((left, index.bytes(), index.len()), (165, 0, 0));
@@ -102,13 +80,13 @@ fn a_file_that_is_passed_over_can_be_removed() {
     let (index, mut parked) = (CacheIndex::new(1000), ParkedFiles::default());
     for (text, bytes) in [("/a", 10), ("/b", 20), ("/c", 40)] {
         index.opened(&key(text), bytes, used(50));
-        index.park(&file(text, bytes), &mut parked);
+        index.park(&key(text), &mut parked);
     }
     assert_eq!(index.evict_unused(&key("/a"), used(50)), Some(10));
     assert_eq!(index.remove(&key("/b")), Some(20));
     assert_eq!((index.bytes(), index.len()), (40, 1));
     index.put_back(parked);
-    assert_eq!(index.next_to_remove(), Some(file("/c", 40)));
+    assert_eq!(index.next_to_remove(), Some((key("/c"), 40)));
     index.evict(&key("/c"));
     assert_eq!((index.next_to_remove(), index.bytes()), (None, 0));
 }
@@ -196,7 +174,7 @@ fn bytes_of_directories_are_counted() {
     index.end_count_below(&path("/a"));
     assert_eq!(totals(), [25, 15, 5, 0], "it was counted twice");
     index.opened(&key("/a/y/z"), 8, used(70));
-    index.grow(&key("/a/y/z"), (None, 2), &AtomicBool::new(false));
+    index.grow(&key("/a/y/z"), 2, &AtomicBool::new(false));
     index.opened(&key("/none/f"), 1, used(70));
     index.evict(&key("/a/x"));
     index.remove(&key("/b"));
@@ -211,96 +189,4 @@ fn bytes_of_directories_are_counted() {
             .collect::<Vec<_>>()
     });
     assert_eq!(names, [vec!["/a 60", "/a/x 0"], vec!["/a/x 0", "/a/y/z 70"], vec!["/a/y/z 70"]]);
-}
-
-#[test]
-fn parts_are_units_of_their_own() {
-    let (index, current) = (CacheIndex::new(10), AtomicBool::new(false));
-    index.opened_in_parts(&key("/f"), &[], used(50));
-    index.opened(&key("/g"), 10, used(50));
-    for (number, is_first) in [(3, true), (3, false), (0, true), (7, true)] {
-        assert_eq!(index.grow(&key("/f"), (Some(number), 5), &current), is_first);
-    }
-    assert!(!index.grow(&key("/f"), (Some(9), 5), &AtomicBool::new(true)), "it is that of another store");
-    assert_eq!((index.bytes(), index.len()), (30, 2));
-    index.shrink(&key("/f"), (Some(7), 2), &current);
-    index.requested(&key("/f"), &[3, 8]);
-    assert_eq!(remove_all(&index), [file("/g", 10), part("/f", 0, 5), part("/f", 7, 3), part("/f", 3, 10)]);
-    assert_eq!((index.bytes(), index.len()), (0, 1), "the file itself is still known");
-    // All of them can come back.
-    assert!(index.grow(&key("/f"), (Some(3), 5), &current));
-    index.shrink(&key("/f"), (Some(3), 5), &current);
-    assert!(index.grow(&key("/f"), (Some(3), 6), &current));
-    assert_eq!((index.remove(&key("/f")), index.next_to_remove(), index.bytes()), (Some(6), None, 0));
-}
-
-#[test]
-fn parts_that_are_passed_over_can_change_and_go() {
-    let (index, mut parked) = (CacheIndex::new(1000), ParkedFiles::default());
-    index.opened_in_parts(&key("/f"), &[(0, 10), (1, 20), (2, 40)], used(50));
-    while let Some(unit) = index.next_to_remove() {
-        index.park(&unit, &mut parked);
-    }
-    index.shrink(&key("/f"), (Some(1), 20), &AtomicBool::new(false));
-    index.grow(&key("/f"), (Some(2), 2), &AtomicBool::new(false));
-    index.put_back(parked);
-    assert_eq!(remove_all(&index), [part("/f", 0, 10), part("/f", 2, 42)]);
-    // The same with a file that becomes one unit meanwhile.
-    let mut parked = ParkedFiles::default();
-    index.opened_in_parts(&key("/f"), &[(0, 10), (1, 20)], used(60));
-    while let Some(unit) = index.next_to_remove() {
-        index.park(&unit, &mut parked);
-    }
-    index.closed(&key("/f"), 25, used(70));
-    index.put_back(parked);
-    assert_eq!((index.bytes(), remove_all(&index)), (25, vec![file("/f", 25)]));
-}
-
-#[test]
-fn a_file_is_split_when_it_is_opened_and_keeps_its_rank() {
-    let index = CacheIndex::new(1000);
-    index.closed(&key("/f"), 30, used(50));
-    index.opened(&key("/f"), 30, used(60));
-    let rank = index.to_record(None, 1)[0].rank;
-    assert!(rank > 0);
-    index.opened_in_parts(&key("/f"), &[(0, 10), (2, 20)], used(70));
-    let recorded = index.to_record(None, 1);
-    assert_eq!((recorded[0].rank, recorded[0].bytes, recorded[0].used), (rank, 30, 70));
-    // Opened again, with other blocks.
-    index.opened_in_parts(&key("/f"), &[(1, 7), (2, 20)], used(80));
-    index.count_below(&LogicalPath::root());
-    assert_eq!((index.bytes(), index.bytes_below(&LogicalPath::root())), (27, 27));
-    index.correct_size(&key("/f"), 27);
-    assert_eq!(remove_all(&index), [part("/f", 1, 7), part("/f", 2, 20)]);
-    assert_eq!(index.bytes_below(&LogicalPath::root()), 0);
-    index.put_parts_again(&key("/f"), &[(1, 7)]);
-    assert_eq!(remove_all(&index), [part("/f", 1, 7)]);
-}
-
-#[test]
-fn a_recorded_file_that_was_opened_before_it_got_its_place_has_its_parts() {
-    let index = CacheIndex::new(1000);
-    let recorded = |text| RecordedFile { key: key(text), bytes: 30, used: 50, rank: 5 };
-    let order = index.load(vec![recorded("/f"), recorded("/g")], NOW);
-    index.opened_in_parts(&key("/f"), &[(0, 10), (2, 20)], used(70));
-    index.put_recorded(&order);
-    let mut units = remove_all(&index);
-    units.sort_by_key(|unit| unit.part);
-    assert_eq!(units, [file("/g", 30), part("/f", 0, 10), part("/f", 2, 20)]);
-}
-
-#[test]
-fn a_part_that_is_requested_again_outlives_a_scan_of_its_file() {
-    let (index, current) = (CacheIndex::new(100), AtomicBool::new(false));
-    index.opened_in_parts(&key("/f"), &[], used(50));
-    index.grow(&key("/f"), (Some(0), 10), &current);
-    for scanned in 1..200 {
-        index.requested(&key("/f"), &[0]);
-        index.grow(&key("/f"), (Some(scanned), 10), &current);
-        while index.bytes() > 100 {
-            let unit = index.next_to_remove().unwrap();
-            assert_ne!(unit.part, Some(0), "after {scanned} parts");
-            index.evict_part(&unit.key, unit.part.unwrap()).unwrap();
-        }
-    }
 }

@@ -33,7 +33,7 @@ async fn client(world: World, cache: TestCache, seed: u64) {
             }
             7 if rng.draw().is_multiple_of(4) => cache.change_name(&path(&name)).made().await,
             8 => {
-                let call = ["write", "sync", "create", "rename", "read", "open", "remove", "discard"];
+                let call = ["write", "sync", "create", "rename", "read", "open", "remove"];
                 let call = call[(rng.draw() % call.len() as u64) as usize];
                 world.disk.fail(call, if rng.draw().is_multiple_of(2) { Errno::NOSPC } else { Errno::IO });
             }
@@ -70,9 +70,6 @@ async fn history(seed: u64) {
     }
     if rng.draw().is_multiple_of(2) {
         settings.limits.files = Some(25 * BLOCK);
-    }
-    if rng.draw().is_multiple_of(2) {
-        settings.part_bytes = Some((1 + rng.draw() % 6) * settings.block_bytes);
     }
     world.disk.set_cold(rng.draw() % 4);
     world.fail_one_of(if rng.draw().is_multiple_of(2) { 20 } else { 0 });

@@ -4,10 +4,8 @@
 
 mod aged;
 mod client_commands;
-mod direct;
 mod histories;
 mod mistaken;
-mod parts;
 mod pins;
 mod read_now;
 mod recorded;

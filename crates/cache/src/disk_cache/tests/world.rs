@@ -20,7 +20,6 @@ pub(crate) const BLOCK: u64 = 1000;
 pub(crate) fn settings() -> DiskCacheSettings {
     DiskCacheSettings {
         block_bytes: BLOCK,
-        part_bytes: None,
         memory_bytes: 1 << 20,
         paged_bytes: 1 << 30,
         prefetch_bytes: 0,
@@ -33,7 +32,6 @@ pub(crate) fn settings() -> DiskCacheSettings {
         },
         cold: None,
         quotas: Vec::new(),
-        direct: None,
     }
 }
 

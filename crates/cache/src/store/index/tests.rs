@@ -5,7 +5,7 @@
 use super::format::{HEAD_BYTES, IndexHead, JournalRecord};
 use super::{IndexFileKind, RecordedFile, RecordedIndex, SnapshotWriter, path, resume};
 use crate::store::memory_disk::MemoryDisk;
-use crate::store::{DecodedState, RangesOfFile, StoreContext};
+use crate::store::{DecodedState, StoreContext};
 use crate::{BlockStore, CacheDisk, CacheKey, OriginVersion};
 use base::{LogicalPath, SplitMix64};
 use rustix::io::Errno;
@@ -77,9 +77,7 @@ impl Process {
         self.store("/a/other", OriginVersion { modified: 200, ..VERSION }, &[0]);
         self.context.remove(&key("/a/gone")).ok();
         self.store("/a/gone", VERSION, &[1]);
-        self.context.remove_all(&["/b/one", "/b/two", "/missing"].map(|name| (key(name), None)));
-        let first: RangesOfFile = Box::new(|cinfo| std::iter::once(0..cinfo.block_bytes).collect());
-        self.context.remove_all(&[(key("/a/new"), Some(first))]);
+        self.context.remove_all(&[key("/b/one"), key("/b/two"), key("/missing")]);
         if let Ok(store) = BlockStore::open(&self.context, &key("/unclaimed"), VERSION, NOW) {
             store.write(3, &[7; BLOCK as usize], NOW).ok();
         }
