@@ -1,4 +1,4 @@
-//! [`tcp_usage`]: what a connection has transferred, as the system counts it.
+//! [`tcp_usage`]: the bytes that a connection has transferred, from the system (`TCP_INFO`).
 
 use rustix::fd::{AsRawFd, BorrowedFd};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ const ROUND_TRIP: usize = 68;
 const BYTES_ACKED: usize = 120;
 const BYTES_RECEIVED: usize = 128;
 
-/// What a connection has transferred.
+/// The bytes that a connection has transferred, and its round trip.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct TcpUsage {
     /// Bytes received.
@@ -22,7 +22,7 @@ pub struct TcpUsage {
     pub round_trip: Duration,
 }
 
-/// Returns what a connection has transferred; nothing if the system does not know.
+/// Returns the bytes and the round trip of a connection; zeros if the system does not know them.
 #[must_use]
 pub fn tcp_usage(socket: BorrowedFd<'_>) -> TcpUsage {
     let mut info = [0_u8; INFO_BYTES];
@@ -79,7 +79,7 @@ mod tests {
         server.read_exact(&mut [0; 1000]).unwrap();
         server.write_all(&[2; 70_000]).unwrap();
         client.read_exact(&mut [0; 70_000]).unwrap();
-        // The reply acknowledges what came before it.
+        // The reply acknowledges the bytes before it.
         client.write_all(&[3; 10]).unwrap();
         server.read_exact(&mut [0; 10]).unwrap();
         let usage = tcp_usage(server.as_fd());

@@ -37,7 +37,7 @@ impl DetailedMonitors {
     /// Starts a thread for each collector and each stream.
     ///
     /// # Errors
-    /// [`StartError`], if there are no threads.
+    /// [`StartError`] if a thread cannot be started.
     pub(crate) fn start(
         effective: &Effective,
         port: u16,

@@ -1,4 +1,4 @@
-//! The ends of periods in which readers have a file open, and what waits for all of them.
+//! [`FileClosing`]: ends the periods in which readers have a file open.
 
 use super::DiskCache;
 use super::cached_file::CachedFile;
@@ -41,7 +41,7 @@ impl FilesInUse {
 pub(super) struct FileClosing<O: CacheOrigin>(pub(super) Arc<DiskCache<O>>);
 
 impl<O: CacheOrigin> FileClosing<O> {
-    /// Ends the use of a file without readers, when nothing of it is fetched or stored any longer.
+    /// Ends the use of a file without readers, when no block of it is being fetched or stored.
     pub(super) fn begin(self, file: &Arc<CachedFile<O>>, in_use: FileInUse) {
         let file = file.clone();
         self.0.shared.runtime.clone().spawn(async move {
@@ -60,7 +60,7 @@ impl<O: CacheOrigin> FileClosing<O> {
             return;
         }
         if !is_current {
-            // It was removed, changed or replaced. Its use is told, and nothing of it is stored.
+            // It was removed, changed or replaced. Its use is reported, and no block of it is stored.
             file.end_last_period();
             return;
         }

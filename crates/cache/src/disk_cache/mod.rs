@@ -6,7 +6,7 @@
 //! | `cached_file` | `CachedFile`: one version of a file that readers have open |
 //! | `changes` | [`CacheChange`], [`OpenTicket`]: changes of files through this server |
 //! | `aged_removal` | the removal of the oldest files: quotas of directories, and files that are cold |
-//! | `closing` | `FileClosing`: the ends of the uses of files, and what waits for all of them |
+//! | `closing` | `FileClosing`: ends the uses of files |
 //! | `client_commands` | removals of single files by clients |
 //! | `clock` | [`CacheClock`]: the time of day and the uptime, and the last use of a file |
 //! | `counters` | [`DiskCacheStatus`]: the state of the cache and its counters |

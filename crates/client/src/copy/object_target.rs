@@ -87,7 +87,7 @@ impl ObjectPartReader {
         let mut data = BytesMut::with_capacity(usize::try_from(expected).unwrap_or(0));
         while data.len() < self.part_bytes {
             if self.rest.is_empty() {
-                // After a failure of the source nothing of this is stored.
+                // After a failure of the source, these bytes are not stored.
                 let Some(Ok(piece)) = self.pieces.recv().await else { break };
                 self.rest = piece;
             }

@@ -100,7 +100,7 @@ impl WebThirdParty<'_> {
             Some(412) => ThirdPartyRefusal::Failed(CopyError::Exists(self.target.to_string())),
             // The file may be being written.
             _ if error.is_uncertain() => ThirdPartyRefusal::Failed(on(error)),
-            // Nothing was copied; this client may reach what the server does not.
+            // No byte was copied; this client may reach servers that the server does not.
             Some(_) => ThirdPartyRefusal::Cannot(on(error)),
             None if matches!(error.cause(), Cause::Unsupported(_)) => ThirdPartyRefusal::Cannot(on(error)),
             None => ThirdPartyRefusal::Failed(on(error)),

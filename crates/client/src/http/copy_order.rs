@@ -1,7 +1,7 @@
 //! [`CopyMarkers`]: the progress of a copy between two servers of HTTP, which a client orders by COPY.
 //!
 //! The reply begins with the copy, has a marker with the number of bytes every few seconds, and ends with a line
-//! that tells the result.
+//! with the result.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -62,7 +62,7 @@ struct MarkerLines {
 }
 
 impl MarkerLines {
-    /// Takes the next line that tells something; `None` if more data is needed.
+    /// Takes the next line with a marker or a result; `None` if more data is needed.
     fn next(&mut self) -> Result<Option<CopyEvent>, Cause> {
         while let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
             let line = self.rest.split_to(end);

@@ -264,7 +264,7 @@ impl Tree {
         self
     }
 
-    /// Enters directories of HTTP servers to remove what is in them, although they may be links.
+    /// Enters directories of HTTP servers to remove their entries, although they may be links.
     pub(crate) fn ignoring_web_links(mut self) -> Self {
         self.ignores_links = self.root.url().is_some_and(Url::is_http);
         self

@@ -65,7 +65,7 @@ fn streams(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<Vec<G
     }
 }
 
-/// Reads what is behind `send`.
+/// Reads the words after `send`.
 fn destination(arguments: &mut Arguments<'_>) -> Result<GStreamDestination, DirectiveFault> {
     let token = arguments.need("mongstream send format")?;
     let form = match token.text.as_str() {

@@ -87,11 +87,11 @@ pub enum GStreamForm {
     Json,
     /// Pairs `key=value`, separated by `&`.
     Cgi,
-    /// There is no such line.
+    /// No first line.
     Bare,
 }
 
-/// What the first line of a packet tells about the server, beside its id.
+/// The fields about the server in the first line of a packet, apart from its id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum GStreamHeader {
     /// Nothing.

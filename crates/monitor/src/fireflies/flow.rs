@@ -17,7 +17,7 @@ const QUEUE_REPORTS_MAX: usize = 1024;
 /// Maximum length of the name of an application in bytes.
 const APPLICATION_BYTES_MAX: usize = 128;
 
-/// What a connection has transferred, as the system counts it.
+/// The bytes that a connection has transferred, and its round trip, from the system.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FlowUsage {
     /// Bytes received.

@@ -23,7 +23,7 @@ pub enum RegistryError {
     /// There are rules, and no file.
     #[error("map2exp and map2act need the numbers of experiments; name the file with them: defsfile /file")]
     Missing,
-    /// The file is not what it should be.
+    /// The file is not a registry.
     #[error("the file with the numbers of experiments is not valid: {0}")]
     Invalid(String),
     /// A name is not in the file.

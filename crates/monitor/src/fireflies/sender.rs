@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Interval in which the log is told about lost reports.
+/// Interval of log lines about lost reports.
 const LOG_LOOK: Duration = Duration::from_secs(60);
 /// Time for which nothing is sent after a failure, because a look-up of a name can take long.
 const FAILURE_PAUSE: Duration = Duration::from_secs(10);
@@ -78,7 +78,7 @@ impl FireflySender {
         }
     }
 
-    /// Sends a report to a client. Nobody may listen there, which is no failure.
+    /// Sends a report to a client. It is no failure if no program receives it.
     fn send_to_client(&mut self, text: &str, client: SocketAddr) {
         let (place, any) = if client.is_ipv4() { (0, "0.0.0.0:0") } else { (1, "[::]:0") };
         let Some(socket) = self.sockets.get_mut(place) else { return };

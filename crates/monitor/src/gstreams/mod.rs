@@ -53,7 +53,7 @@ struct GStreamQueue {
     record_max: usize,
 }
 
-/// What the thread of a stream gets.
+/// A message to the thread of a stream.
 enum GStreamMessage {
     Record(String),
     /// Send all records before it, and then drop the sender.

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 /// Room for a record that each packet has. Records that are longer have shorter names in it.
 pub(super) const RECORD_ROOM: usize = 768;
-/// What stands for the rest of a name.
+/// Replaces the rest of a name.
 const REST: &str = "...";
 /// Bytes of a record for each server that it names.
 const REMOTE_BYTES: usize = 64;

@@ -80,7 +80,7 @@ fn records_are_lines_behind_a_head_in_text_form() {
     assert_eq!((&lines[0]["pseq"], &lines[0]["src"]), (&1.into(), &serde_json::json!({"site": "SITE"})));
     assert_eq!(lines[0]["sid"], identity["sid"]);
     assert!(lines[1..].iter().map(|line| line["n"].as_u64().unwrap()).eq(0..3));
-    // The end of the streams sends what waits, too.
+    // The end of the streams sends the waiting records, too.
     streams.add(GStream::ThirdPartyCopies, |_| "{\"n\":3}".to_owned());
     drop(streams);
     thread.join().unwrap();

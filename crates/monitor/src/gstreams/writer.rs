@@ -112,7 +112,7 @@ impl TextOutput {
         }
         self.paused_until = None;
         let Err(error) = self.sender.try_send(packet) else { return true };
-        // A full buffer of the socket is no error, but the packet is lost.
+        // If the buffer of the socket is full, the packet is lost without an error.
         if error.kind() != ErrorKind::WouldBlock {
             self.failure = Some(error.to_string());
         }

@@ -32,7 +32,7 @@ pub(super) struct SessionFlow {
 }
 
 impl SessionFlow {
-    /// Keeps what an open says about its flow. `answered` follows.
+    /// Keeps the path, the marks and the application of an open until [`SessionFlow::answered`].
     pub(super) fn note_request(&mut self, call: CallId, operation: &Operation) {
         let Operation::Open(target, _) = operation else { return };
         if self.is_decided || self.ready.is_some() || self.pending.len() >= PENDING_MAX {
