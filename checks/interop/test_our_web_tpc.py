@@ -144,6 +144,7 @@ def test_a_copy_without_success_is_a_failure(other, text, error):
 
 @pytest.mark.parametrize("status,text,error", [
     (412, [b"exists\n"], "exists"), (202, [b"failure: it exists\n"], "it exists"), (202, [], "before the result"), (500, [b"no\n"], "500"),
+    (202, [b"Perf Marker\nStripe Bytes Transferred: 9\nEnd\n", b"failure: it exists\n"], "it exists"),
 ])
 def test_the_file_of_another_client_stays(other, status, text, error):
     with Ordered(text, status=status) as server:

@@ -7,7 +7,6 @@
 
 use std::fmt::Write;
 use std::io::Read;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -82,10 +81,7 @@ impl ThirdPartyTransfer<'_> {
             return Err(ThirdPartyRefusal::Cannot(CopyError::Usage(NOT_AT_SERVERS.to_owned())));
         };
         if source.is_http() || target.is_http() {
-            return Box::pin(
-                WebThirdParty { transfer: self, source, target, has_begun: AtomicBool::new(false) }.run(),
-            )
-            .await;
+            return Box::pin(WebThirdParty { transfer: self, source, target }.run()).await;
         }
         let settings = copier.client.settings();
         let (client, asking) = (steadfast(&copier.client, settings.cp_tpc_timeout), &copier.client);

@@ -3,7 +3,6 @@
 //! The server of the target is asked first, because it knows when its file is complete. If it does not copy, the server
 //! of the source is asked. Only the latter can be of another protocol.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
@@ -22,8 +21,6 @@ pub(super) struct WebThirdParty<'a> {
     pub(super) transfer: &'a ThirdPartyTransfer<'a>,
     pub(super) source: &'a Url,
     pub(super) target: &'a Url,
-    /// A server has reported bytes of the target, so it has created the file.
-    pub(super) has_begun: AtomicBool,
 }
 
 impl WebThirdParty<'_> {
@@ -54,13 +51,9 @@ impl WebThirdParty<'_> {
         watch.begin(0, Some(size));
         let copied = unless_stopped(watch, async { Ok(Box::pin(self.order(size)).await) }).await;
         let copied = copied.unwrap_or_else(|error| Err(failed(error)));
-        if let Err(refusal) = copied {
-            // Before, a file of that name is that of another client.
-            if self.has_begun.load(Ordering::Relaxed) {
-                upload.remove_smaller(size, size).await;
-            }
-            return Err(refusal);
-        }
+        // Nothing is removed after a failure: the server that copies does that, or may go on, and a file of that name can be
+        // that of another client.
+        copied?;
         let own = upload.own(size).await;
         let seen = ThirdPartySource { at: source.clone(), size, identity: None };
         match self.transfer.compared(&seen, target, None).await {
@@ -116,7 +109,6 @@ impl WebThirdParty<'_> {
                     return Ok(());
                 }
                 Ok(CopyEvent::Copied(bytes)) => {
-                    self.has_begun.fetch_or(bytes > 0, Ordering::Relaxed);
                     let now = bytes.min(size).max(before);
                     watch.advance(now - before, Some(size));
                     before = now;

@@ -92,11 +92,7 @@ impl WebUpload<'_> {
     /// larger than what was sent. One that changes is written by another client.
     async fn remove_part(&self, feed: &UploadFeed) {
         let copied = feed.copied.load(Ordering::Relaxed).max(feed.copied_before.load(Ordering::Relaxed));
-        self.remove_smaller(feed.size.unwrap_or(0), copied).await;
-    }
-
-    /// Removes a new file that is smaller than `size`, and not larger than `copied`.
-    pub(super) async fn remove_smaller(&self, size: u64, copied: u64) {
+        let size = feed.size.unwrap_or(0);
         if self.options.force || copied == 0 {
             return;
         }
