@@ -137,6 +137,9 @@ impl Url {
         if scheme == Scheme::S3 && authority.contains([':', ',', '@', '[']) {
             return Err(UrlError::NoBucket(authority.to_owned()));
         }
+        if scheme == Scheme::S3 && cgi.is_some() {
+            return Err(UrlError::KeyWithParameters(place.to_owned()));
+        }
         let mut places = host.split(',').map(host_and_port);
         let (host, port) = places.next().unwrap_or(Err(UrlError::NoHost))?;
         let port_or = |port: Option<u16>| port.unwrap_or(scheme.default_port());
@@ -443,6 +446,14 @@ mod tests {
         assert_eq!(url("root://h/a/b").path, "a/b");
         assert_eq!(url("root://h").path, "");
         assert_eq!(url("root://h//a//b?x").path, "/a//b");
+    }
+
+    #[test]
+    fn an_object_has_no_parameters() {
+        assert_eq!(url("s3://b/a/k").path, "a/k");
+        for text in ["s3://b/a?old", "s3://b/a?versionId=1", "s3://b?x"] {
+            assert!(Url::parse(text).unwrap_err().to_string().contains("no parameters"), "{text}");
+        }
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub enum UrlError {
     NoHost,
     /// The text behind `s3://` is not the name of a bucket.
     NoBucket(String),
+    /// The path of an object has a `?`, behind which other protocols have parameters.
+    KeyWithParameters(String),
     /// The text in brackets is not an IPv6 address, or the bracket is not closed.
     BadAddress(String),
     /// The text behind the colon of a host is not a port (0 to 65535).
@@ -41,6 +43,9 @@ impl fmt::Display for UrlError {
                 "`{text}` is no bucket (s3://BUCKET/KEY); AWS_ENDPOINT_URL_S3 names the store, and AWS_PROFILE or \
                  AWS_ACCESS_KEY_ID the keys"
             ),
+            Self::KeyWithParameters(place) => {
+                write!(f, "s3://{place}?…: objects have no parameters, and keys with a `?` cannot be named")
+            }
             Self::BadAddress(text) => write!(f, "`{text}` is no IPv6 address in brackets"),
             Self::BadPort(text) => write!(f, "`{text}` is no port (0 to 65535)"),
             Self::BadEscape(text) => write!(f, "{text:?} has a % that begins no escape; write it as %25"),

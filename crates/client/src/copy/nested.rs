@@ -42,7 +42,7 @@ impl NestingCheck<'_> {
     /// same directories, so different names are not enough.
     async fn is_remote_nested(&self, outer: &Url, inner: &Url) -> bool {
         let (above, path) = (components(&outer.path), components(&inner.path));
-        if outer.authority() == inner.authority() && path.starts_with(&above) {
+        if is_one_host(outer, inner) && path.starts_with(&above) {
             return true;
         }
         let client = &self.copier.client;
@@ -58,6 +58,13 @@ impl NestingCheck<'_> {
         }
         false
     }
+}
+
+/// Reports whether equal names of two URLs are certainly or possibly those of one server. Directories of HTTP have no
+/// numbers, and a server can have another port for HTTP than for the xroot protocol.
+fn is_one_host(one: &Url, other: &Url) -> bool {
+    let has_names_only = (one.is_http() || other.is_http()) && one.is_object() == other.is_object();
+    one.authority() == other.authority() || (has_names_only && one.host.eq_ignore_ascii_case(&other.host))
 }
 
 fn inside(inner: &Place, outer: &Place) -> CopyError {
@@ -183,6 +190,21 @@ fn is_local_nested(outer: &Path, inner: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_with_http_is_one_server_whatever_its_port_is() {
+        let url = |text: &str| Url::parse(text).unwrap();
+        for (one, other, expected) in [
+            ("https://h//d", "root://h//d", true),
+            ("http://H:8080//d", "https://h//d", true),
+            ("root://h:1095//d", "root://h//d", false),
+            ("https://h//d", "https://i//d", false),
+            ("s3://h/d", "https://h//d", false),
+            ("s3://b/d", "s3://b/d", true),
+        ] {
+            assert_eq!(is_one_host(&url(one), &url(other)), expected, "{one} {other}");
+        }
+    }
 
     #[test]
     fn a_directory_is_found_under_every_name() {
