@@ -191,12 +191,14 @@ impl AwsProfile {
 
     /// Returns the endpoint of the profile.
     fn endpoint(&self) -> Option<String> {
-        let settings = self.settings()?;
-        let services = settings.get("services").and_then(|name| {
+        let (settings, keys) = (self.settings(), self.keys());
+        let sections = || settings.iter().chain(&keys);
+        let services = sections().find_map(|section| section.get("services")).and_then(|name| {
             let section = self.config.section(&[&format!("services {name}")])?;
             section.get("s3.endpoint_url").map(str::to_owned)
         });
-        services.or_else(|| settings.get("endpoint_url").map(str::to_owned))
+        let own = |name: &str| sections().find_map(|section| section.get(name)).map(str::to_owned);
+        services.or_else(|| own("s3.endpoint_url")).or_else(|| own("endpoint_url"))
     }
 
     fn region(&self) -> Option<String> {
@@ -224,7 +226,8 @@ impl S3Environment {
             return Err(format!("{region:?} is not the name of a region (AWS_REGION)"));
         }
         let named = variable("AWS_ENDPOINT_URL_S3").or_else(|| variable("AWS_ENDPOINT_URL"));
-        let is_ignored = variable("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS").is_some_and(|value| value == "true");
+        let is_ignored = variable("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
+            .is_some_and(|value| value.eq_ignore_ascii_case("true"));
         let named = if is_ignored { None } else { named.or_else(|| profile.endpoint()) };
         let endpoint = named.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
         Ok(Self { endpoint, region, credentials })
@@ -332,6 +335,18 @@ mod tests {
             let shown = (key_id(&found), found.region.as_str(), found.endpoint.as_str());
             assert_eq!(shown, (Some(key.to_owned()), region, endpoint), "{variables:?}");
         }
+    }
+
+    #[test]
+    fn the_endpoint_of_a_profile_may_be_in_both_files() {
+        let keys =
+            "[default]\naws_access_key_id = A\naws_secret_access_key = s\nendpoint_url = https://keys\n";
+        let home = UserHome::new("both", keys, "[default]\nregion = r\n");
+        assert_eq!(home.read(&[]).unwrap().endpoint, "https://keys");
+        let ignored = home.read(&[("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "True")]).unwrap();
+        assert_eq!(ignored.endpoint, "https://s3.r.amazonaws.com");
+        let nested = "[default]\ns3 =\n  endpoint_url = https://nested\n";
+        assert_eq!(UserHome::new("nested", keys, nested).read(&[]).unwrap().endpoint, "https://nested");
     }
 
     #[test]

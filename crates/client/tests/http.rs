@@ -470,6 +470,18 @@ async fn a_listing_never_leads_out_of_its_directory() {
     }
 }
 
+/// Also an empty directory is an entry of its listing. Without it, entries may be missing.
+#[tokio::test]
+async fn a_listing_without_any_entry_is_no_empty_directory() {
+    for (entries, expected) in [(vec![], None), (vec![("/d/", DIRECTORY)], Some(0))] {
+        let text = multistatus(&entries);
+        let server = FakeHttp::start(move |_| reply("207 Multi-Status", "", text.as_bytes())).await;
+        let files = client().http_files(&server.url("/"));
+        let found = files.list_entries("/d", &ListWith::default()).await;
+        assert_eq!(found.ok().map(|entries| entries.iter().count()), expected);
+    }
+}
+
 #[tokio::test]
 async fn a_listing_is_limited() {
     let server = FakeHttp::start(|request| match request.target() {

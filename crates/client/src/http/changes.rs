@@ -5,7 +5,9 @@ use wire::xroot::ErrorCode;
 
 use super::address::HttpAddress;
 use super::exchange::{HttpExchange, HttpReply, HttpRequest, reason};
-use super::files::{HttpFiles, directory_path, find, is_dav_unknown, propfind, read_body, request_listing};
+use super::files::{
+    HttpFiles, directory_path, find, is_dav_unknown, propfind, read_body, request_listing, without_directory,
+};
 use super::multistatus::{DavEntry, segments};
 use super::refusal::refusal;
 use super::web_upload::move_entry;
@@ -148,10 +150,7 @@ impl HttpFiles {
         };
         read_body(body, count).await.map_err(failed)?;
         if !is_shown && others == 0 {
-            let text = format!(
-                "the listing of {address} does not show the directory itself, so it may have entries"
-            );
-            return Err(failed(Cause::BadAnswer(text)));
+            return Err(failed(without_directory(&address)));
         }
         Ok(others == 0)
     }

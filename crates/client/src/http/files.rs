@@ -367,8 +367,9 @@ impl HttpFiles {
             return Err(failed(of_another_server(&asked, &address)));
         }
         let mut listing = ServerListing::empty(memory, with.stat);
-        let mut is_file = false;
+        let (mut is_file, mut entries) = (false, 0_u64);
         let add = |entry: DavEntry| {
+            entries += 1;
             let Some(name) = entry.name_below(&base)? else {
                 is_file |= !entry.is_collection;
                 return Ok(());
@@ -388,6 +389,9 @@ impl HttpFiles {
         read_body(body, add).await.map_err(failed)?;
         if is_file {
             return Err(failed(not_a_directory(&address)));
+        }
+        if entries == 0 {
+            return Err(failed(without_directory(&address)));
         }
         Ok(listing)
     }
@@ -450,6 +454,13 @@ fn of_another_server(asked: &HttpAddress, address: &HttpAddress) -> Cause {
 
 fn not_a_directory(address: &HttpAddress) -> Cause {
     Cause::Server { code: ErrorCode::FS_ERROR, text: format!("{address} is not a directory") }
+}
+
+/// The error of a listing without any entry. It always shows the directory itself, so it is not complete.
+pub(super) fn without_directory(address: &HttpAddress) -> Cause {
+    Cause::BadAnswer(format!(
+        "the listing of {address} does not show the directory itself, so it may have entries"
+    ))
 }
 
 /// Returns the path of a directory, with the slash at its end.

@@ -137,7 +137,10 @@ impl ElementHandler for PageState {
 
 impl PageState {
     fn page(self) -> Result<ListingPage, Cause> {
-        let next = self.next.filter(|token| self.is_truncated && !token.is_empty());
+        let next = self.next.filter(|token| !token.is_empty());
+        if next.is_some() && !self.is_truncated {
+            return Err(bad("it has a next page, and is not truncated"));
+        }
         if self.is_truncated && next.is_none() {
             return Err(bad("it has more entries, and does not tell where"));
         }
@@ -215,6 +218,7 @@ mod tests {
             "<!DOCTYPE m [<!ENTITY x \"y\">]><ListBucketResult/>",
             &deep,
             &within("<IsTruncated>true</IsTruncated>"),
+            &within("<NextContinuationToken>t</NextContinuationToken>"),
             &within("<Contents><Key>a</Key></Contents>"),
             &within("<Contents><Size>1</Size></Contents>"),
             &within("<Contents><Key>a</Key><Size>-1</Size></Contents>"),
