@@ -201,7 +201,7 @@ class Parts(AnsweringServer):
         body = f'<D:multistatus xmlns:D="DAV:">{entries}</D:multistatus>'.encode()
         if handler.command == "HEAD":
             body = b""
-        handler.send_response(207 if handler.command == "PROPFIND" else 405)
+        handler.send_response({"PROPFIND": 207, "HEAD": 200}.get(handler.command, 405))
         handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
         handler.wfile.write(body)

@@ -42,7 +42,9 @@ impl NestingCheck<'_> {
     /// same directories, so different names are not enough.
     async fn is_remote_nested(&self, outer: &Url, inner: &Url) -> bool {
         let (above, path) = (components(&outer.path), components(&inner.path));
-        if is_one_host(outer, inner) && path.starts_with(&above) {
+        let is_inside = path.starts_with(&above);
+        if is_inside && (outer.authority() == inner.authority() || is_one_host(outer, inner) && path != above)
+        {
             return true;
         }
         let client = &self.copier.client;
@@ -60,11 +62,11 @@ impl NestingCheck<'_> {
     }
 }
 
-/// Reports whether equal names of two URLs are certainly or possibly those of one server. Directories of HTTP have no
-/// numbers, and a server can have another port for HTTP than for the xroot protocol.
+/// Reports whether two URLs may be those of one server although their ports differ. Directories of HTTP have no numbers,
+/// and a server can have another port for HTTP than for the xroot protocol. A copy of a directory onto itself does no harm.
 fn is_one_host(one: &Url, other: &Url) -> bool {
     let has_names_only = (one.is_http() || other.is_http()) && one.is_object() == other.is_object();
-    one.authority() == other.authority() || (has_names_only && one.host.eq_ignore_ascii_case(&other.host))
+    has_names_only && one.host.eq_ignore_ascii_case(&other.host)
 }
 
 fn inside(inner: &Place, outer: &Place) -> CopyError {
@@ -200,7 +202,7 @@ mod tests {
             ("root://h:1095//d", "root://h//d", false),
             ("https://h//d", "https://i//d", false),
             ("s3://h/d", "https://h//d", false),
-            ("s3://b/d", "s3://b/d", true),
+            ("root://h//d", "root://h//d", false),
         ] {
             assert_eq!(is_one_host(&url(one), &url(other)), expected, "{one} {other}");
         }
