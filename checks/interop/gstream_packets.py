@@ -3,11 +3,11 @@
 It is written from the description of the format and shares nothing with the server. It is strict: a packet that does not
 follow the description fails the test."""
 
-import contextlib
 import json
-import socket
 import struct
 import urllib.parse
+
+from datagrams import DatagramCollector
 
 BINARY = struct.Struct(">cBHIIIB7s")
 # What the first line tells about the server, by the name of the header.
@@ -80,35 +80,21 @@ class GPacket:
             self.end = int(pairs["gs.tend"].removesuffix(pairs["sid"]))
 
 
-class GCollector:
+class GCollector(DatagramCollector):
     """A collector on a port of this machine, of packets in one form."""
 
     def __init__(self, form="json"):
         self.form = form
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
-        self.socket.bind(("127.0.0.1", 0))
-        self.socket.setblocking(False)
+        super().__init__()
         self.sizes, self._packets = [], []
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.socket.close()
-
-    def address(self):
-        return "127.0.0.1:%d" % self.socket.getsockname()[1]
 
     def all(self):
         """Returns the packets that have come up to now."""
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                data = self.socket.recv(65536)
-                if self.form == "binary" and data[:1] == b"=":
-                    continue
-                self.sizes.append(len(data))
-                self._packets.append(GPacket(data, self.form))
+        for data in self.received():
+            if self.form == "binary" and data[:1] == b"=":
+                continue
+            self.sizes.append(len(data))
+            self._packets.append(GPacket(data, self.form))
         return self._packets
 
     def packets(self):

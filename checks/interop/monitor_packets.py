@@ -3,10 +3,10 @@
 It is written from the description of the format and shares nothing with the server. It is strict: a packet that does not
 follow the description fails the test."""
 
-import contextlib
 import re
-import socket
 import struct
+
+from datagrams import DatagramCollector
 
 MAPS = "=uidTUxp"
 HEADER = struct.Struct(">cBHI")
@@ -124,30 +124,16 @@ def redirect_records(body):
     return server & SERVER_MASK, records
 
 
-class Collector:
+class Collector(DatagramCollector):
     """A collector on a port of this machine."""
 
     def __init__(self):
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
-        self.socket.bind(("127.0.0.1", 0))
-        self.socket.setblocking(False)
+        super().__init__()
         self._packets = []
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.socket.close()
-
-    def address(self):
-        return "127.0.0.1:%d" % self.socket.getsockname()[1]
 
     def packets(self, codes=None):
         """Returns the packets that have come up to now."""
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                self._packets.append(Packet(self.socket.recv(65536)))
+        self._packets.extend(map(Packet, self.received()))
         return [packet for packet in self._packets if codes is None or packet.code in codes]
 
     def records(self, code):

@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 import tempfile
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 import peers
 import raw
+from datagrams import DatagramCollector
 from tools import data, scalla, wait_until, xrdcp
 
 KINDS = {"ours": peers.Ours, "theirs": peers.Theirs}
@@ -22,31 +22,16 @@ REGISTRY = {"modified": "2026-01-01", "experiments": [
 RULES = "map2exp default cms map2exp path /at atlas map2act atlas default prod map2act cms user nobody user "
 
 
-class Fireflies:
+class Fireflies(DatagramCollector):
     """A collector of reports, which is strict about their form."""
 
     def __init__(self):
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.bind(("127.0.0.1", 0))
-        self.socket.setblocking(False)
+        super().__init__()
         self._reports = []
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.socket.close()
-
-    @property
-    def port(self):
-        return self.socket.getsockname()[1]
-
     def reports(self, state=None):
-        while True:
-            try:
-                text = self.socket.recv(65536).decode()
-            except BlockingIOError:
-                break
+        for data in self.received():
+            text = data.decode()
             head = HEAD.match(text)
             assert head, text
             self._reports.append(json.loads(text[head.end():]))

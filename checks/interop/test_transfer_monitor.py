@@ -1,8 +1,6 @@
 """`frm.all.monitor`: records of both programs about the same work, decoded by a decoder of its own."""
 
-import contextlib
 import re
-import socket
 import struct
 import subprocess
 import time
@@ -11,6 +9,7 @@ import pytest
 
 import peers
 import tapes
+from datagrams import DatagramCollector
 from test_frm_daemons import daemon, site  # noqa: F401
 from test_migration import COPY as OUT
 from test_purge import residency
@@ -35,39 +34,27 @@ class Record:
         return f"{self.code} {self.sequence} {self.lines}"
 
 
-class Collector:
-    """A collector on a port of this machine."""
-
+class Collector(DatagramCollector):
     def __init__(self):
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.bind(("127.0.0.1", 0))
-        self.socket.setblocking(False)
+        super().__init__()
         self.records = []
-
-    def address(self):
-        return "127.0.0.1:%d" % self.socket.getsockname()[1]
 
     def of(self, code):
         """Returns the records of a kind that have come up to now."""
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                self.records.append(Record(self.socket.recv(65536)))
+        self.records.extend(map(Record, self.received()))
         return [record for record in self.records if record.code == code]
 
 
 @pytest.fixture
 def collector():
-    one = Collector()
-    yield one
-    one.socket.close()
+    with Collector() as one:
+        yield one
 
 
 @pytest.fixture
 def collectors():
-    both = Collector(), Collector()
-    yield both
-    for one in both:
-        one.socket.close()
+    with Collector() as one, Collector() as other:
+        yield one, other
 
 
 @pytest.fixture
