@@ -45,8 +45,6 @@ pub struct FlowClient<'a> {
     pub host: &'a str,
     /// Its application, if it is known.
     pub application: Option<&'a str>,
-    /// The client is the source of the data.
-    pub is_upload: bool,
     /// The own address of the connection, and that of the client.
     pub addresses: (SocketAddr, SocketAddr),
 }
@@ -106,8 +104,8 @@ impl FlowMarker {
             marker: self.clone(),
             marks,
             application,
-            ends: if client.is_upload { (peer, own) } else { (own, peer) },
-            peer: peer.ip(),
+            own,
+            peer,
             begun: SystemTime::now(),
             echoed: Instant::now(),
         };
@@ -132,25 +130,22 @@ pub struct MarkedFlow {
     marks: Marks,
     /// The application as a JSON string.
     application: Option<String>,
-    /// Source and destination.
-    ends: (SocketAddr, SocketAddr),
-    peer: IpAddr,
+    own: SocketAddr,
+    peer: SocketAddr,
     begun: SystemTime,
     /// The time of the last report.
     echoed: Instant,
 }
 
 impl MarkedFlow {
-    /// Reports whether a report about the flow that goes on is due.
-    #[must_use]
-    pub fn is_due(&self, now: Instant) -> bool {
-        self.marker.echo.is_some_and(|echo| now.saturating_duration_since(self.echoed) >= echo)
-    }
-
-    /// Reports the flow that goes on.
-    pub fn echo(&mut self, usage: FlowUsage, now: Instant) {
-        self.echoed = now;
-        self.report("ongoing", usage, SystemTime::now(), None);
+    /// Reports the flow that goes on, if that is configured and due. Only then are the time and the usage looked up.
+    pub fn echo_if_due(&mut self, now: impl FnOnce() -> Instant, usage: impl FnOnce() -> FlowUsage) {
+        let Some(echo) = self.marker.echo else { return };
+        let now = now();
+        if now.saturating_duration_since(self.echoed) >= echo {
+            self.echoed = now;
+            self.report("ongoing", usage(), SystemTime::now(), None);
+        }
     }
 
     /// Reports the end of the flow.
@@ -162,7 +157,7 @@ impl MarkedFlow {
     fn report(&self, state: &str, usage: FlowUsage, now: SystemTime, ended: Option<SystemTime>) {
         let report = Firefly {
             text: self.text(state, usage, now, ended),
-            origin: self.marker.origin_port.map(|port| SocketAddr::new(self.peer, port)),
+            origin: self.marker.origin_port.map(|port| SocketAddr::new(self.peer.ip(), port)),
         };
         if self.marker.reports.try_send(report).is_err() {
             self.marker.lost.fetch_add(1, Ordering::Relaxed);
@@ -178,9 +173,9 @@ impl MarkedFlow {
         let (experiment, activity) = self.marks;
         let application =
             self.application.as_ref().map(|name| format!(",\"application\":{name}")).unwrap_or_default();
-        let family = if self.peer.to_canonical().is_ipv6() { "ipv6" } else { "ipv4" };
-        let (source, destination) = (self.ends.0.ip().to_canonical(), self.ends.1.ip().to_canonical());
-        let (source_port, destination_port) = (self.ends.0.port(), self.ends.1.port());
+        let (source, destination) = (self.own.ip().to_canonical(), self.peer.ip().to_canonical());
+        let family = if destination.is_ipv6() { "ipv6" } else { "ipv4" };
+        let (source_port, destination_port) = (self.own.port(), self.peer.port());
         format!(
             "<134>1 - {} xrootd - firefly-json - {{\"version\":1,\"flow-lifecycle\":{{\"state\":\"{state}\",\
              \"current-time\":\"{now}\",\"start-time\":\"{begun}\"{ended}}},\
@@ -219,7 +214,6 @@ mod tests {
             user: None,
             host: "h.example.org",
             application: Some("xrdcp"),
-            is_upload: false,
             addresses: ("[::ffff:127.0.0.1]:18481".parse().unwrap(), address.parse().unwrap()),
         }
     }
@@ -235,9 +229,9 @@ mod tests {
         let end = flow.begun + Duration::from_micros(4881);
         let expected = r#"<134>1 - vm xrootd - firefly-json - {"version":1,"flow-lifecycle":{"state":"end","current-time":"2026-11-30T12:22:19.070396+00:00","start-time":"2026-11-30T12:22:19.065515+00:00","end-time":"2026-11-30T12:22:19.070396+00:00"},"usage":{"received":237,"sent":500689},"netlink":{"rtt":0.274},"context":{"experiment-id":2,"activity-id":5,"application":"xrdcp"},"flow-id":{"afi":"ipv4","src-ip":"127.0.0.1","dst-ip":"127.0.0.1","protocol":"tcp","src-port":18481,"dst-port":56794}}"#;
         assert_eq!(flow.text("end", usage, end, Some(end)), expected);
-        let upload = FlowClient { is_upload: true, ..client("[2001:db8::7]:5") };
-        let text = marker.begin(&upload, usage).expect("a flow").text("end", usage, end, None);
-        let ends = r#""afi":"ipv6","src-ip":"2001:db8::7","dst-ip":"127.0.0.1","protocol":"tcp","src-port":5,"dst-port":18481"#;
+        let other = client("[2001:db8::7]:5");
+        let text = marker.begin(&other, usage).expect("a flow").text("end", usage, end, None);
+        let ends = r#""afi":"ipv6","src-ip":"127.0.0.1","dst-ip":"2001:db8::7","protocol":"tcp","src-port":18481,"dst-port":5"#;
         assert!(text.contains(ends), "{text}");
     }
 
@@ -265,9 +259,9 @@ mod tests {
         let (marker, sender) = marker(MarkedDomain::Any, "vm");
         let mut flow = marker.begin(&client("127.0.0.1:1"), FlowUsage::default()).expect("a flow");
         let now = Instant::now();
-        assert!(!flow.is_due(now) && flow.is_due(now + Duration::from_secs(31)));
-        flow.echo(FlowUsage::default(), now + Duration::from_secs(31));
-        assert!(!flow.is_due(now + Duration::from_secs(60)));
+        for seconds in [0, 31, 60] {
+            flow.echo_if_due(|| now + Duration::from_secs(seconds), FlowUsage::default);
+        }
         flow.end(FlowUsage::default());
         let states: Vec<_> = sender
             .waiting()

@@ -61,10 +61,7 @@ impl SessionFlow {
             return;
         }
         if let Some(flow) = &mut self.flow {
-            let now = Instant::now();
-            if flow.is_due(now) {
-                flow.echo(usage(socket), now);
-            }
+            flow.echo_if_due(Instant::now, || usage(socket));
         }
     }
 
@@ -92,7 +89,6 @@ fn begin(
         user: entity.and_then(|entity| entity.name.as_deref()),
         host: caller.identity.host(),
         application: application.or(Some(caller.identity.application())),
-        is_upload: false,
         addresses,
     };
     marker.begin(&client, usage(socket))
