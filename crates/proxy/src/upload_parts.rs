@@ -6,19 +6,14 @@
 use crate::upload_memory::{PartMemory, UploadMemory};
 use base::ClientHost;
 use client::Bytes;
-use client::http::StoredPart;
+use client::http::{OBJECT_PARTS_MAX, StoredPart, object_part_bytes};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Size of a part of a file whose size is not known. All but the last have the same size, as some stores need it.
 const PART_BYTES: usize = 16 << 20;
-/// Minimum and maximum size of a part of a file whose size is known.
-const PART_BYTES_MIN: usize = 8 << 20;
+/// Maximum size of a part of a file whose size is known.
 const PART_BYTES_MAX: usize = 64 << 20;
-/// Unit of the sizes of parts.
-const MEBIBYTE: u64 = 1 << 20;
-/// Maximum number of parts of an object.
-const PARTS_MAX: usize = 10_000;
 /// Maximum number of parts of a file in memory, with those that are sent.
 const PARTS_AT_ONCE: usize = 5;
 /// Number of parts by which a write may be ahead of the first part that is not full.
@@ -97,8 +92,7 @@ pub(crate) struct UploadParts {
 /// Returns the size of the parts of a file, and the memory that it needs. `None` if an object cannot have this size.
 pub(crate) fn sizes(size: Option<u64>) -> Option<(usize, usize)> {
     let Some(size) = size else { return Some((PART_BYTES, PART_BYTES)) };
-    let least = size.div_ceil(PARTS_MAX as u64).div_ceil(MEBIBYTE).checked_mul(MEBIBYTE)?;
-    let part = usize::try_from(least).ok()?.max(PART_BYTES_MIN);
+    let part = usize::try_from(object_part_bytes(size)).ok()?;
     let memory = usize::try_from(size).map_or(part, |size| size.min(part));
     (part <= PART_BYTES_MAX).then_some((part, memory))
 }
@@ -181,7 +175,7 @@ impl UploadParts {
             return Err(WriteRefusal::Over);
         }
         let part_bytes = self.part_bytes as u64;
-        let size_max = part_bytes * PARTS_MAX as u64;
+        let size_max = part_bytes * OBJECT_PARTS_MAX;
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > size_max) {
             return Err(WriteRefusal::TooLarge(size_max));
         }
@@ -503,8 +497,8 @@ mod tests {
     #[test]
     fn sizes_follow_the_size_of_the_file() {
         assert_eq!(sizes(None), Some((PART_BYTES, PART_BYTES)));
-        assert_eq!(sizes(Some(0)), Some((PART_BYTES_MIN, 0)));
-        let largest = (PART_BYTES_MAX * PARTS_MAX) as u64;
+        assert_eq!(sizes(Some(0)), Some((8 << 20, 0)));
+        let largest = PART_BYTES_MAX as u64 * OBJECT_PARTS_MAX;
         assert_eq!(sizes(Some(largest)), Some((PART_BYTES_MAX, PART_BYTES_MAX)));
         assert_eq!(sizes(Some(largest + 1)), None);
         assert_eq!(sizes(Some(u64::MAX)), None);

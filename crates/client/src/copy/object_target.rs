@@ -20,16 +20,12 @@ use super::source::SourceReader;
 use super::upload_feed::UploadFeed;
 use super::web_target::WebUpload;
 use crate::failure::Error;
-use crate::http::{ObjectUpload, PartsId, StoredPart};
+use crate::http::{OBJECT_PARTS_MAX as PARTS_MAX, ObjectUpload, PartsId, StoredPart, object_part_bytes};
 
 /// Unit of the sizes of parts.
 const MEBIBYTE: u64 = 1 << 20;
-/// Minimum size of a part.
-const PART_BYTES_MIN: u64 = 8 * MEBIBYTE;
 /// Size of the parts of a source whose size is not known. All parts have one size, because some stores need it.
 const PART_BYTES: u64 = 64 * MEBIBYTE;
-/// Maximum number of parts of an object.
-const PARTS_MAX: u64 = 10_000;
 /// Maximum size of an object.
 const OBJECT_BYTES_MAX: u64 = 5 << 40;
 /// Maximum number of parts of one object that are sent at the same time.
@@ -58,8 +54,7 @@ impl ObjectPartMemory {
 /// Returns the size of the parts of an object; `None` if it is too large.
 fn part_bytes(size: Option<u64>) -> Option<u64> {
     let Some(size) = size else { return Some(PART_BYTES) };
-    let least = size.div_ceil(PARTS_MAX).next_multiple_of(MEBIBYTE);
-    (size <= OBJECT_BYTES_MAX).then_some(least.max(PART_BYTES_MIN))
+    (size <= OBJECT_BYTES_MAX).then(|| object_part_bytes(size))
 }
 
 /// A part in memory.
@@ -279,6 +274,7 @@ impl ObjectParts<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::OBJECT_PART_BYTES_MIN as PART_BYTES_MIN;
 
     #[test]
     fn parts_follow_the_size() {

@@ -60,7 +60,9 @@ pub use headers::ContentRange;
 pub use multistatus::check_multistatus;
 pub use object_listing::check_object_listing;
 pub use object_store::ObjectStore;
-pub use object_upload::{ObjectUpload, PartsId, StoredPart};
+pub use object_upload::{
+    OBJECT_PART_BYTES_MIN, OBJECT_PARTS_MAX, ObjectUpload, PartsId, StoredPart, object_part_bytes,
+};
 pub(crate) use pool::HttpPool;
 pub use transfer::{DownloadedFile, HttpTransfer, TransferFailure, UploadSource};
 pub use url_transfer::UrlTransfer;

@@ -35,6 +35,21 @@ pub(super) const INTERNAL_ERROR: &str = "InternalError";
 /// Maximum length of the id of an upload, and of the entity tag of a part.
 const ID_BYTES_MAX: usize = 2048;
 
+/// Maximum number of parts of an object.
+pub const OBJECT_PARTS_MAX: u64 = 10_000;
+/// Unit of the sizes of parts.
+const MEBIBYTE: u64 = 1 << 20;
+/// Minimum size of the parts of an object in bytes, apart from the last.
+pub const OBJECT_PART_BYTES_MIN: u64 = 8 * MEBIBYTE;
+
+/// Returns the size of the parts of an object of this size, in bytes. All but the last have the same size, because some
+/// stores need it.
+#[must_use]
+pub const fn object_part_bytes(size: u64) -> u64 {
+    let least = size.div_ceil(OBJECT_PARTS_MAX).next_multiple_of(MEBIBYTE);
+    if least > OBJECT_PART_BYTES_MIN { least } else { OBJECT_PART_BYTES_MIN }
+}
+
 /// An object that is to be created. Clones create the same one.
 #[derive(Clone)]
 pub struct ObjectUpload {
