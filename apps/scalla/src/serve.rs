@@ -140,6 +140,10 @@ struct ProcessOptions {
     pid_file: Option<PathBuf>,
     #[command(flatten)]
     tls: TlsOption,
+    /// Serve HTTP and WebDAV on the same port too, and a dashboard for browsers on this machine:
+    /// `http://localhost:PORT/dashboard`.
+    #[arg(long)]
+    http: bool,
     /// Log more; given twice, log everything.
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
@@ -253,6 +257,7 @@ impl ProcessOptions {
         let overrides = Overrides {
             port: self.port.map(port),
             tls: self.tls.certificate()?,
+            http: self.http,
             admin_path: full(self.admin_path)?.map(|path| DirectorySetting { path, group: false }),
             log_format: self.log_format.map(|format| match format {
                 Format::Text => LogFormat::Text,

@@ -14,8 +14,8 @@ use crate::directives::{
 };
 use crate::effective::{
     self, AddressFamily, ChecksumKind, DirectorySetting, EXPORT_DEFAULT, Effective, Export, ExportAttributes,
-    FreeSpace, LogFormat, ManagerAddress, NodeRole, OriginUrl, Port, ProxyOrigin, ProxyServer, StoreKeys,
-    TlsAuthorities, TlsCertificate, Trace,
+    FreeSpace, HttpConfig, HttpPort, LogFormat, ManagerAddress, NodeRole, OriginUrl, PageReaders, Port,
+    ProxyOrigin, ProxyServer, ServerPages, StoreKeys, TlsAuthorities, TlsCertificate, Trace,
 };
 use crate::language::{DirectiveToken, Evaluated, Evaluation, Statement, evaluate};
 use crate::report::{ConfigReport, ProblemKind, Strictness};
@@ -70,6 +70,8 @@ pub struct Overrides {
     pub cluster_port: Option<Port>,
     /// `--tls`: the certificate, which replaces that of the file.
     pub tls: Option<TlsCertificate>,
+    /// `--http`: HTTP on the same port, and the dashboard for this machine where the file does not name its readers.
+    pub http: bool,
     /// `--min-free`: free space that a server must have for new files; replaces `cms.space min`.
     pub min_free: Option<FreeSpace>,
 }
@@ -321,6 +323,9 @@ fn command_line(overrides: &Overrides, draft: &mut Draft<'_>) {
             network.tls_authorities = Setting::from_command_line(Some(TlsAuthorities::default()));
         }
     }
+    if overrides.http {
+        serve_http(&mut draft.effective.http);
+    }
     if overrides.debug {
         let everything = Setting::from_command_line(Trace { options: Vec::new(), all: true });
         network.trace = everything.clone();
@@ -391,6 +396,15 @@ fn cluster_line(overrides: &Overrides, cluster: &mut effective::ClusterConfig) {
     if let Some(port) = overrides.cluster_port {
         cluster.port = Setting::from_command_line(Some(port));
         cluster.supervisor_port = Setting::from_command_line(port);
+    }
+}
+
+/// Serves HTTP on the port of the xroot protocol.
+fn serve_http(http: &mut HttpConfig) {
+    http.port = Setting::from_command_line(Some(HttpPort::Shared));
+    if http.pages.value.dashboard == PageReaders::Nobody {
+        let pages = ServerPages { dashboard: PageReaders::Local, ..http.pages.value.clone() };
+        http.pages = Setting::from_command_line(pages);
     }
 }
 

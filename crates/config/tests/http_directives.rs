@@ -1,13 +1,17 @@
 //! The directives of HTTP.
 
 use config::{
-    ConfigInput, HeaderRule, HttpPort, Loaded, MemorySource, ProblemKind, StaticHeaderRule, Strictness, load,
-    show,
+    ConfigInput, HeaderRule, HttpPort, Loaded, MemorySource, Overrides, PageReaders, ProblemKind,
+    StaticHeaderRule, Strictness, load, show,
 };
 
 fn loaded(text: &str) -> Loaded {
-    let request =
-        ConfigInput { file: Some("f".to_owned()), strictness: Strictness::Strict, ..ConfigInput::default() };
+    loaded_with(text, Overrides::default())
+}
+
+fn loaded_with(text: &str, overrides: Overrides) -> Loaded {
+    let (file, strictness) = (Some("f".to_owned()), Strictness::Strict);
+    let request = ConfigInput { file, strictness, overrides, ..ConfigInput::default() };
     load(&request, &MemorySource::new().with("f", text))
 }
 
@@ -250,6 +254,31 @@ fn metrics_are_for_the_machine_unless_others_are_named() {
 }
 
 #[test]
+fn readers_of_the_dashboard_are_others_than_those_of_metrics() {
+    let text = "xrd.protocol http *\nscalla.http dashboard 192.0.2.0/24 metrics\n";
+    let pages = loaded(text).effective.http.pages.value;
+    let includes = |readers: &PageReaders| {
+        ["127.0.0.1", "192.0.2.7"].map(|address| readers.includes(address.parse().unwrap()))
+    };
+    assert_eq!([includes(&pages.dashboard), includes(&pages.metrics)], [[false, true], [true, false]]);
+}
+
+#[test]
+fn the_command_line_turns_on_http_and_the_dashboard_of_the_machine() {
+    let with = |text: &str, http| {
+        let overrides = Overrides { http, ..Overrides::default() };
+        loaded_with(text, overrides).effective
+    };
+    let off = with("", false);
+    assert!(!off.serves_http() && off.http.pages.dashboard == PageReaders::Nobody);
+    let on = with("", true);
+    assert!(on.serves_http() && on.http.pages.dashboard == PageReaders::Local);
+    assert!(on.http.pages.metrics == PageReaders::Nobody);
+    let named = with("scalla.http status dashboard all\n", true).http.pages.value;
+    assert!(named.dashboard == PageReaders::All && named.status);
+}
+
+#[test]
 fn a_line_of_pages_adds_to_earlier_ones() {
     for (lines, shown) in [
         (&["status", "metrics 192.0.2.0/24"][..], "status metrics 192.0.2.0/24"),
@@ -261,6 +290,8 @@ fn a_line_of_pages_adds_to_earlier_ones() {
         (&["taperest", "status"], "status taperest /api/v1"),
         (&["metrics taperest /tape/v1/ status"], "status metrics taperest /tape/v1"),
         (&["taperest", "off"], "off"),
+        (&["metrics dashboard", "dashboard 192.0.2.0/24"], "metrics dashboard 192.0.2.0/24"),
+        (&["dashboard all metrics 192.0.2.0/24 dashboard status"], "status metrics 192.0.2.0/24 dashboard"),
     ] {
         let text: String = lines.iter().map(|line| format!("scalla.http {line}\n")).collect();
         let Loaded { effective, report } = loaded(&format!("xrd.protocol http *\n{text}"));

@@ -115,7 +115,7 @@ pub struct MacaroonEndpoints {
 /// A text of metrics that is being made.
 pub type MadeMetrics = Pin<Box<dyn Future<Output = Option<String>> + Send>>;
 
-/// The page with metrics.
+/// A page that shows metrics.
 #[derive(Clone)]
 pub struct MetricsPage {
     /// Decides whether a host may read the page.
@@ -163,6 +163,8 @@ pub struct Config {
     pub status: Option<StatusPages>,
     /// `/metrics`; `None` if its name is an ordinary path.
     pub metrics: Option<MetricsPage>,
+    /// `/dashboard`, in the same way.
+    pub dashboard: Option<MetricsPage>,
     /// The WLCG Tape REST API; `None` if its paths are ordinary ones.
     pub tape: Option<TapeRest>,
 }

@@ -4,6 +4,7 @@ use crate::config::{Config, StaticHeader};
 use crate::connection::{self, HttpPermit};
 use crate::copy::HttpCopySlots;
 use crate::counters::HttpCounters;
+use crate::dashboard::DashboardFeed;
 use crate::host_shares::{HostShares, SharedPart};
 use crate::memory::HttpMemory;
 use crate::{CHUNKS_MAX, DESCRIPTORS_SHARE, METRICS_REQUESTS_MAX, REFUSAL_WARNING, THREADS_MAX};
@@ -58,6 +59,7 @@ pub(crate) struct HttpFrontEnd {
     pub(crate) counters: Arc<HttpCounters>,
     /// Requests for metrics, see [`METRICS_REQUESTS_MAX`].
     pub(crate) metrics: Semaphore,
+    pub(crate) dashboard: DashboardFeed,
     pub(crate) copy_slots: HttpCopySlots,
     refused: Mutex<RefusedConnections>,
     /// Lines about certificates of clients that are refused.
@@ -164,6 +166,7 @@ impl HttpDoor {
             shares,
             counters: Arc::default(),
             metrics: Semaphore::new(METRICS_REQUESTS_MAX),
+            dashboard: DashboardFeed::default(),
             copy_slots: HttpCopySlots::new(),
             refused: Mutex::default(),
             refused_certificates: LineLimit::default(),

@@ -31,6 +31,7 @@
 //! | `file_body` | bodies of replies that are parts of files |
 //! | `ranges` | the header `Range` |
 //! | `conditions` | entity tags, and the headers `If-…` |
+//! | `dashboard` | `/dashboard`: the figures of the server in a browser |
 //! | `digests` | the headers `Want-Digest` and `Want-Repr-Digest` |
 //! | `upload` | PUT |
 //! | `expected` | checksums that come with a PUT |
@@ -56,6 +57,7 @@ mod connection;
 mod copy;
 mod cors;
 mod counters;
+mod dashboard;
 mod digests;
 mod door;
 mod expected;

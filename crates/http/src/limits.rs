@@ -121,6 +121,12 @@ pub const TOKEN_BYTES_MAX: usize = 32 * 1024;
 /// Maximum number of requests for metrics that wait for their text.
 pub const METRICS_REQUESTS_MAX: usize = 256;
 
+/// Maximum number of viewers of the dashboard.
+pub const DASHBOARD_VIEWERS_MAX: usize = 64;
+
+/// Time between two events of the dashboard.
+pub const DASHBOARD_PERIOD: Duration = Duration::from_secs(2);
+
 /// Maximum size of the body of a request of the tape API.
 pub const TAPE_BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
 

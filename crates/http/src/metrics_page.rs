@@ -29,9 +29,10 @@ pub(crate) async fn reply(shared: &HttpFrontEnd, peer: IpAddr, head: &Parts) -> 
     Some(status::uncached(replied))
 }
 
-fn refusal(page: &MetricsPage, peer: IpAddr, head: &Parts) -> Option<RequestReply> {
+/// Returns the refusal of a request that may not read the page.
+pub(crate) fn refusal(page: &MetricsPage, peer: IpAddr, head: &Parts) -> Option<RequestReply> {
     if !(page.is_reader)(peer.to_canonical()) {
-        let what = "Metrics are not served to this host; see scalla.http in the configuration.";
+        let what = "This page is not served to this host; see scalla.http in the configuration.";
         return Some(reply::refused(StatusCode::FORBIDDEN, what));
     }
     status::refuse_method(&head.method)

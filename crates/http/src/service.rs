@@ -3,6 +3,7 @@
 use crate::call::{CallFailure, Calls, RequestFile};
 use crate::config::{HttpCredentials, HttpIdentity, HttpPeer, HttpRefusal};
 use crate::connection::HttpPermit;
+use crate::dashboard;
 use crate::door::HttpFrontEnd;
 use crate::host_shares::SharedPart;
 use crate::macaroons::{self, MacaroonEndpoint};
@@ -336,6 +337,9 @@ async fn respond(
         return Ok(reply);
     }
     if let Some(reply) = metrics_page::reply(connection.shared(), connection.address(), &head).await {
+        return Ok(reply);
+    }
+    if let Some(reply) = dashboard::reply(connection.shared(), connection.address(), &head) {
         return Ok(reply);
     }
     let tape = config.tape.as_ref();

@@ -21,6 +21,7 @@ use config::{
     AuthProtocol, ConfigInput, Effective, Loaded, LocalFiles, NodeRole, Problem, Severity, Strictness,
 };
 use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -410,19 +411,31 @@ fn announce(effective: &Effective, running: &RunningServer) {
         };
         let text = format!(
             "scalla {VERSION} listening on {address}, {} of the {who} that join at port {port}\n\
-             Ctrl-C ends. {hint}\n",
-            role.name()
+             Ctrl-C ends. {hint}\n{}",
+            role.name(),
+            dashboard(effective, address.port())
         );
         print(&text);
         return;
     }
     let text = format!(
         "scalla {VERSION} listening on {address}, serving {exports}\n\
-         {}; Ctrl-C ends. Try:\n    {}\n",
+         {}; Ctrl-C ends. Try:\n    {}\n{}",
         admission(effective),
         trusting(running, &url, example(effective, &url)),
+        dashboard(effective, address.port()),
     );
     print(&text);
+}
+
+/// Returns the line with the address of the dashboard, if browsers on this machine may show it.
+fn dashboard(effective: &Effective, port: u16) -> String {
+    let readers = &effective.http.pages.dashboard;
+    if !effective.serves_http() || !readers.includes(IpAddr::from(Ipv4Addr::LOCALHOST)) {
+        return String::new();
+    }
+    let scheme = if effective.network.tls.is_some() { "https" } else { "http" };
+    format!("In a browser:\n    {scheme}://localhost:{port}/dashboard\n")
 }
 
 /// Describes who may do what, for the user who started the server.

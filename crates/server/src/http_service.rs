@@ -13,7 +13,7 @@ use auth::address_text;
 use auth::ztn::{ZTN, credentials};
 use auth::{Entity, HostName, LoginPeer, RefusedLogin, Secret, ServerLogin, ServerProtocol, ServerStep};
 use base::{LineLimit, Supervisor};
-use config::{Effective, MetricsReaders, PersistMode, TlsOperations};
+use config::{Effective, PageReaders, PersistMode, ServerPages, TlsOperations};
 use http::{
     Config, HeaderToCgi, HttpCopyObserver, HttpCounters, HttpCredentials, HttpDoor, HttpIdentity, HttpLogin,
     HttpPeer, HttpRefusal, ListingPolicy, MacaroonEndpoints, MetricsPage, StaticHeader, StatusPages,
@@ -58,11 +58,12 @@ impl HttpService {
         let is_ending = Arc::<AtomicBool>::default();
         let memory = door.shared_memory();
         let metrics = MetricsPlace::default();
-        let page = metrics_page(&effective.http.pages.metrics, &metrics, supervisor);
-        let page = page.map_err(|source| StartError::System { what: "the threads of metrics", source })?;
-        let metrics = page.is_some().then_some(metrics);
+        let pages = figure_pages(&effective.http.pages, &metrics, supervisor);
+        let pages = pages.map_err(|source| StartError::System { what: "the threads of metrics", source })?;
+        let has_figures = pages.iter().any(Option::is_some);
+        let metrics = has_figures.then_some(metrics);
         let certificates = tls.and_then(|tls| tls.client_protocol()).cloned();
-        let mut config = configuration(effective, (door, certificates), memory, &is_ending, page);
+        let mut config = configuration(effective, (door, certificates), memory, &is_ending, pages);
         config.tls = tls.map(|tls| tls.https().clone());
         config.macaroons = macaroon_endpoints(effective, tls);
         let observer = monitors.copies.clone().map(|records| records as Arc<dyn HttpCopyObserver>);
@@ -104,7 +105,7 @@ fn configuration(
     (door, certificates): (&xroot::Config, Option<Arc<dyn ServerProtocol>>),
     memory: Arc<base::MemoryBudget>,
     is_ending: &Arc<AtomicBool>,
-    metrics: Option<MetricsPage>,
+    [metrics, dashboard]: [Option<MetricsPage>; 2],
 ) -> Config {
     let values = &effective.http;
     let headers_to_cgi = values.headers_to_cgi.iter().map(|rule| HeaderToCgi {
@@ -148,6 +149,7 @@ fn configuration(
         checksums: effective.protocol.checksums.offered.iter().map(|kind| kind.name().to_owned()).collect(),
         status,
         metrics,
+        dashboard,
         tape: tape_rest(effective),
     }
 }
@@ -209,18 +211,23 @@ fn is_host_name(host: &str, name: &str) -> bool {
     }
 }
 
-fn metrics_page(
-    readers: &MetricsReaders,
+/// Returns the pages that show the figures of the server: those with metrics and the dashboard.
+fn figure_pages(
+    pages: &ServerPages,
     place: &MetricsPlace,
     supervisor: &Supervisor,
-) -> io::Result<Option<MetricsPage>> {
-    if *readers == MetricsReaders::Nobody {
-        return Ok(None);
+) -> io::Result<[Option<MetricsPage>; 2]> {
+    let readers = [&pages.metrics, &pages.dashboard];
+    if readers.iter().all(|readers| **readers == PageReaders::Nobody) {
+        return Ok([const { None }; 2]);
     }
-    let (readers, threads) = (readers.clone(), MetricsThreads::start(place, supervisor)?);
-    Ok(Some(MetricsPage {
-        is_reader: Arc::new(move |address| readers.includes(address)),
-        text: Arc::new(move |format| Box::pin(threads.clone().text(format))),
+    let threads = MetricsThreads::start(place, supervisor)?;
+    Ok(readers.map(|readers| {
+        let (readers, threads) = (readers.clone(), threads.clone());
+        (readers != PageReaders::Nobody).then(|| MetricsPage {
+            is_reader: Arc::new(move |address| readers.includes(address)),
+            text: Arc::new(move |format| Box::pin(threads.clone().text(format))),
+        })
     }))
 }
 

@@ -13,7 +13,7 @@ use super::missing;
 use super::shared::{RESTRICTS, STOPS_UNPROTECTED, apply_not_yet};
 use super::standing::{Standing, UsageFrequency};
 use crate::effective::{
-    AddressRange, Effective, HeaderRule, HttpPort, MetricsReaders, ServerPages, StaticHeaderRule,
+    AddressRange, Effective, HeaderRule, HttpPort, PageReaders, ServerPages, StaticHeaderRule,
 };
 use crate::language::DirectiveToken;
 use crate::report::{ConfigReport, ProblemKind};
@@ -208,14 +208,15 @@ pub(super) const SECTION: Section = Section {
             .help("Sites whose pages may read replies, if there is a line `http.cors`. The header `Origin` must be \
                    equal to one of them.")
             .example("https://example.org"),
-        Directive::new(&["scalla.http"], UsageFrequency::Common, "{[status] [metrics [all|network…]] [taperest [prefix]]|off}", pages)
+        Directive::new(&["scalla.http"], UsageFrequency::Common, "{[status] [metrics [all|network…]] [dashboard [all|network…]] [taperest [prefix]]|off}", pages)
             .default("off")
             .help("`status`: over HTTP, `/healthz` and `/readyz` report without a login whether the server runs, and \
                    whether it is ending. `metrics`: `/metrics` has the figures of the server for Prometheus, for \
                    connections from 127.0.0.0/8 and ::1, for all, or for clients with an address of a network such as \
-                   192.0.2.0/24; without a login. `taperest`: the WLCG Tape REST API, below `/api/v1` or the given path; \
+                   192.0.2.0/24; without a login. `dashboard`: `/dashboard` shows them live in a browser, for the same kinds of \
+                   readers, with the nodes of the cluster. `taperest`: the WLCG Tape REST API, below `/api/v1` or the given path; \
                    it answers 501 if no export stages files. Files with these names are then not reached by HTTP. A line adds to \
-                   earlier ones, and its readers of metrics replace theirs; `off` withdraws all.")
+                   earlier ones, and its readers of a page replace theirs; `off` withdraws all.")
             .example("status metrics 192.0.2.0/24 2001:db8::/32"),
     ],
 };
@@ -359,7 +360,7 @@ fn delay_max(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(),
     Ok(())
 }
 
-/// Adds pages to those of earlier lines; `off` withdraws them. Readers of metrics replace earlier ones.
+/// Adds pages to those of earlier lines; `off` withdraws them. Readers of a page replace earlier ones.
 fn pages(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let first = arguments.need("option")?;
     let is_off = first.text == "off";
@@ -368,7 +369,8 @@ fn pages(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Dir
     while let Some(token) = next {
         match token.text.as_str() {
             "status" => pages.status = true,
-            "metrics" => pages.metrics = metrics_readers(arguments)?,
+            "metrics" => pages.metrics = page_readers(arguments)?,
+            "dashboard" => pages.dashboard = page_readers(arguments)?,
             "taperest" => pages.tape = Some(tape_prefix(arguments)?),
             _ => return Err(arguments.invalid(token, "option")),
         }
@@ -378,6 +380,9 @@ fn pages(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Dir
     draft.finish(arguments);
     Ok(())
 }
+
+/// The words of `scalla.http` that begin a page. None is a network.
+const PAGE_WORDS: [&str; 4] = ["status", "metrics", "dashboard", "taperest"];
 
 /// Reads the path behind `taperest`.
 fn tape_prefix(arguments: &mut Arguments<'_>) -> Result<String, DirectiveFault> {
@@ -398,17 +403,17 @@ fn tape_prefix(arguments: &mut Arguments<'_>) -> Result<String, DirectiveFault> 
     }
 }
 
-/// Reads the hosts behind `metrics`.
-fn metrics_readers(arguments: &mut Arguments<'_>) -> Result<MetricsReaders, DirectiveFault> {
+/// Reads the hosts behind `metrics` or `dashboard`.
+fn page_readers(arguments: &mut Arguments<'_>) -> Result<PageReaders, DirectiveFault> {
     if arguments.take("all").is_some() {
-        return Ok(MetricsReaders::All);
+        return Ok(PageReaders::All);
     }
     let mut ranges = Vec::new();
-    while arguments.peek().is_some_and(|next| !["status", "taperest"].contains(&next)) {
+    while arguments.peek().is_some_and(|next| !PAGE_WORDS.contains(&next)) {
         let token = arguments.need("network")?;
         ranges.push(AddressRange::parse(&token.text).ok_or_else(|| arguments.invalid(token, "network"))?);
     }
-    Ok(if ranges.is_empty() { MetricsReaders::Local } else { MetricsReaders::Networks(ranges) })
+    Ok(if ranges.is_empty() { PageReaders::Local } else { PageReaders::Networks(ranges) })
 }
 
 fn secret_key(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {

@@ -45,10 +45,10 @@ pub struct StaticHeaderRule {
     pub value: String,
 }
 
-/// The hosts that may read metrics.
+/// The hosts that may read a page about the server.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub enum MetricsReaders {
-    /// None. The page with metrics is absent.
+pub enum PageReaders {
+    /// None. The page is absent.
     #[default]
     Nobody,
     /// Connections from the loopback addresses of this machine.
@@ -59,8 +59,8 @@ pub enum MetricsReaders {
     All,
 }
 
-impl MetricsReaders {
-    /// Reports whether a host may read metrics.
+impl PageReaders {
+    /// Reports whether a host may read the page.
     pub fn includes(&self, address: IpAddr) -> bool {
         match self {
             Self::Nobody => false,
@@ -77,7 +77,9 @@ pub struct ServerPages {
     /// `/healthz` and `/readyz` are served.
     pub status: bool,
     /// The hosts that may read `/metrics`.
-    pub metrics: MetricsReaders,
+    pub metrics: PageReaders,
+    /// The hosts that may read `/dashboard`.
+    pub dashboard: PageReaders,
     /// The begin of the paths of the WLCG Tape REST API, without a slash at the end; `None` without it.
     pub tape: Option<String>,
 }

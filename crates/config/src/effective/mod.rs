@@ -58,8 +58,8 @@ pub use gstreams::{
     GSTREAMS, GStream, GStreamDestination, GStreamForm, GStreamHeader, GStreamSettings, GStreamTable,
 };
 pub use http::{
-    HeaderRule, HttpConfig, HttpCopyNetworks, HttpCopyTimes, HttpGridMap, HttpPort, MetricsReaders,
-    ServerPages, StaticHeaderRule,
+    HeaderRule, HttpConfig, HttpCopyNetworks, HttpCopyTimes, HttpGridMap, HttpPort, PageReaders, ServerPages,
+    StaticHeaderRule,
 };
 pub(crate) use logical::XATTR_PREFIX_BYTES;
 pub use logical::{

@@ -1,7 +1,7 @@
 //! The values of HTTP as text.
 
 use super::lines::{EffectiveLines, Reload, time};
-use crate::effective::{Effective, HttpConfig, HttpCopyNetworks, HttpPort, MetricsReaders, ServerPages};
+use crate::effective::{Effective, HttpConfig, HttpCopyNetworks, HttpPort, PageReaders, ServerPages};
 use std::path::PathBuf;
 
 /// Shows the values. A port on which HTTP is not served is none.
@@ -72,13 +72,15 @@ fn pages(pages: &ServerPages) -> String {
     if pages.status {
         words.push("status".to_owned());
     }
-    match &pages.metrics {
-        MetricsReaders::Nobody => {}
-        MetricsReaders::Local => words.push("metrics".to_owned()),
-        MetricsReaders::All => words.push("metrics all".to_owned()),
-        MetricsReaders::Networks(ranges) => {
-            words.push("metrics".to_owned());
-            words.extend(ranges.iter().map(ToString::to_string));
+    for (page, readers) in [("metrics", &pages.metrics), ("dashboard", &pages.dashboard)] {
+        match readers {
+            PageReaders::Nobody => {}
+            PageReaders::Local => words.push(page.to_owned()),
+            PageReaders::All => words.push(format!("{page} all")),
+            PageReaders::Networks(ranges) => {
+                words.push(page.to_owned());
+                words.extend(ranges.iter().map(ToString::to_string));
+            }
         }
     }
     if let Some(prefix) = &pages.tape {

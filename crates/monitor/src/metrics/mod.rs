@@ -1,4 +1,4 @@
-//! [`MetricsText`]: metrics in the text formats of Prometheus (0.0.4) and of OpenMetrics (1.0).
+//! [`MetricsText`]: metrics in the text formats of Prometheus (0.0.4) and of OpenMetrics (1.0), and as bare samples.
 //!
 //! Names of counters are given without `_total`. Each family is written once, because both formats
 //! forbid a second one with the same name.
@@ -16,6 +16,9 @@ pub enum MetricsFormat {
     Prometheus,
     /// OpenMetrics 1.0.
     OpenMetrics,
+    /// The samples of Prometheus alone, for the dashboard: without help and types, and without buckets that
+    /// are neither the bounds of times nor have times.
+    Samples,
 }
 
 impl MetricsFormat {
@@ -29,6 +32,7 @@ impl MetricsFormat {
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Self::Samples => "text/plain; charset=utf-8",
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
         }
     }
@@ -100,21 +104,31 @@ impl MetricsText {
             (MetricKind::Counter, _) => ("counter", "_total"),
             (MetricKind::Gauge, _) => ("gauge", ""),
             (MetricKind::Histogram, _) => ("histogram", ""),
-            (MetricKind::Info, MetricsFormat::Prometheus) => ("gauge", "_info"),
             (MetricKind::Info, MetricsFormat::OpenMetrics) => ("info", "_info"),
+            (MetricKind::Info, _) => ("gauge", "_info"),
         };
         let sample = format!("{name}{suffix}");
-        let family = match self.format {
-            MetricsFormat::Prometheus => sample.as_str(),
-            MetricsFormat::OpenMetrics => name,
-        };
+        let is_bare = self.is_bare();
+        if !is_bare {
+            self.head(name, &sample, word, help);
+        }
+        MetricFamily { text: &mut self.text, sample, is_bare }
+    }
+
+    fn head(&mut self, name: &str, sample: &str, word: &str, help: &str) {
+        let is_open = self.format == MetricsFormat::OpenMetrics;
+        let family = if is_open { name } else { sample };
         let _ = writeln!(self.text, "# HELP {family} {help}");
         let _ = writeln!(self.text, "# TYPE {family} {word}");
         let unit = UNITS.iter().find(|unit| name.strip_suffix(*unit).is_some_and(|rest| rest.ends_with('_')));
-        if let (MetricsFormat::OpenMetrics, Some(unit)) = (self.format, unit) {
+        if let Some(unit) = unit.filter(|_| is_open) {
             let _ = writeln!(self.text, "# UNIT {family} {unit}");
         }
-        MetricFamily { text: &mut self.text, sample }
+    }
+
+    /// Reports whether the text has samples alone.
+    pub fn is_bare(&self) -> bool {
+        self.format == MetricsFormat::Samples
     }
 
     /// Writes a counter without labels.
@@ -141,6 +155,7 @@ impl MetricsText {
 pub struct MetricFamily<'a> {
     text: &'a mut String,
     sample: String,
+    is_bare: bool,
 }
 
 impl MetricFamily<'_> {
@@ -169,9 +184,13 @@ impl MetricFamily<'_> {
         let bounds = LATENCY_BOUNDS_MICROS.iter().map(|bound| seconds_of(*bound));
         let bounds = bounds.chain(std::iter::once("+Inf".to_owned()));
         let mut count = 0;
-        for (bound, number) in bounds.zip(times.buckets) {
+        for (index, (bound, number)) in bounds.zip(times.buckets).enumerate() {
             count += number;
-            self.line("_bucket", &[first, second, ("le", &bound)], count.into());
+            // The bound before a bucket with times is that of its shortest ones.
+            let next = times.buckets.get(index + 1).copied().unwrap_or_default();
+            if number > 0 || next > 0 || !self.is_bare {
+                self.line("_bucket", &[first, second, ("le", &bound)], count.into());
+            }
         }
         let seconds = Duration::from_nanos(times.nanos).as_secs_f64();
         self.line("_sum", &[first, second], seconds.into());
@@ -252,6 +271,26 @@ mod tests {
                    a_request_seconds_count{operation=\"open\",protocol=\"xroot\"} 4\n# EOF\n";
         assert!(text.ends_with(end), "{text}");
         assert_eq!(text.lines().count(), 3 + 22 + 2 + 1);
+    }
+
+    #[test]
+    fn bare_samples_have_no_help_and_no_buckets_without_times() {
+        assert_eq!(
+            text(MetricsFormat::Samples),
+            "a_build_info{version=\"1\"} 1\na_bytes_total{direction=\"rx\"} 1\n\
+             a_bytes_total{direction=\"tx\"} 18446744073709551615\na_age_seconds 0.25\n\
+             a_megabytes{p=\"\\\\a\\\"b\\nc\",q=\"é\"} 3\n"
+        );
+        let mut times = Latencies { nanos: 1_500_000_000, ..Latencies::default() };
+        (times.buckets[0], times.buckets[15]) = (2, 1);
+        let mut text = MetricsText::new(MetricsFormat::Samples);
+        text.family(MetricKind::Histogram, "a_seconds", "Times.").histogram([("o", "x"), ("p", "y")], &times);
+        assert_eq!(
+            text.finish(),
+            "a_seconds_bucket{o=\"x\",p=\"y\",le=\"0.00001\"} 2\na_seconds_bucket{o=\"x\",p=\"y\",le=\"0.5\"} 2\n\
+             a_seconds_bucket{o=\"x\",p=\"y\",le=\"1.0\"} 3\n\
+             a_seconds_sum{o=\"x\",p=\"y\"} 1.5\na_seconds_count{o=\"x\",p=\"y\"} 3\n"
+        );
     }
 
     #[test]

@@ -99,6 +99,9 @@ impl ServerMetrics {
             "Managers that this node cannot join.",
             found.sought.len() as u64,
         );
+        if text.is_bare() {
+            nodes(text, found);
+        }
         let Some(cache) = &found.cache else { return };
         states(
             text,
@@ -144,5 +147,42 @@ impl ServerMetrics {
         );
         let help = "File systems that had too little space after the last purge.";
         text.gauge("scalla_purge_short_file_systems", help, last.short.len() as u64);
+    }
+}
+
+/// Writes a sample for each node that is logged in here, and for each one to which this node is logged in. Only the
+/// dashboard gets them. Their labels change with the load, so a collector would begin a new series each time.
+fn nodes(text: &mut MetricsText, found: &NodeStatus) {
+    let mut family = text.family(MetricKind::Info, "scalla_dashboard_parent", "Nodes above this one.");
+    for parent in &found.parents {
+        family.sample(&[("address", parent)], 1);
+    }
+    let mut family = text.family(MetricKind::Info, "scalla_dashboard_node", "Nodes below this one.");
+    for child in &found.children {
+        let (load, part) = child.load.highest();
+        let numbers = [
+            u64::from(child.slot),
+            u64::from(load),
+            u64::from(child.space.free_mb),
+            child.space.total_mb,
+            u64::from(child.space.used_percent),
+        ];
+        let [slot, load, free, total, used] = numbers.map(|number| number.to_string());
+        let age = child.age_seconds.map(|age| age.to_string()).unwrap_or_default();
+        let labels = [
+            ("slot", slot.as_str()),
+            ("role", &child.role),
+            ("address", &child.address),
+            ("site", child.site.as_deref().unwrap_or_default()),
+            ("version", &child.version),
+            ("state", &child.state),
+            ("age_seconds", &age),
+            ("load_percent", &load),
+            ("load_part", part),
+            ("free_mb", &free),
+            ("total_mb", &total),
+            ("used_percent", &used),
+        ];
+        family.sample(&labels, 1);
     }
 }
