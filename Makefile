@@ -86,7 +86,7 @@ sim:
 	$${CARGO_TARGET_DIR:-target}/release/sim $(SEEDS)
 
 bench:
-	scripts/peers server
+	scripts/peers bench
 	cargo build --profile dist --package scalla --package bench
 	$${CARGO_TARGET_DIR:-target}/dist/bench $(BENCH)
 

@@ -17,7 +17,10 @@ pub(crate) fn write(data: &Data, rows: &[Row], measurements: u32) -> anyhow::Res
     let parts = || rows.iter().flat_map(|row| row.load.arguments()).flatten();
     let uses = |path: &str| parts().any(|part| part == path);
     let loads = |wanted: fn(&RowLoad) -> bool| rows.iter().any(|row| wanted(&row.load));
-    if uses("/big") || loads(|load| matches!(load, RowLoad::Mixed | RowLoad::Busy)) {
+    let web = |of: fn((bool, bool)) -> bool| {
+        rows.iter().any(|row| matches!(row.load, RowLoad::Web(requests) if of(requests.needs())))
+    };
+    if uses("/big") || web(|(big, _)| big) || loads(|load| matches!(load, RowLoad::Mixed | RowLoad::Busy)) {
         data.generate(&data.tree(false).join("big"), &["--size", BIG])?;
     }
     if uses("/stream") {
@@ -29,7 +32,7 @@ pub(crate) fn write(data: &Data, rows: &[Row], measurements: u32) -> anyhow::Res
     if uses("/cold") || loads(|load| matches!(load, RowLoad::Mixed)) {
         data.generate(&data.cold(), &["--size", BIG])?;
     }
-    if uses("/many") || uses("/many/f%d") {
+    if uses("/many") || uses("/many/f%d") || web(|(_, many)| many) {
         data.generate(&data.tree(false).join("many/f%d"), &["--size", "100", "--files", MANY])?;
     }
     if loads(|load| matches!(load, RowLoad::Located(_) | RowLoad::Missing | RowLoad::Restart)) {

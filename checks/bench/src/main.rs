@@ -20,6 +20,7 @@
 //! | `proxy_rows` | loads of proxies and caches                     |
 //! | `proxy_loads` | those that are more than one run of `scalla bench` |
 //! | `stage_requests` | requests to stage files                    |
+//! | `web_rows` | loads of HTTP, by `wrk`                         |
 //! | `relay`    | a network that limits the rate of each connection |
 //! | `clients`  | loads that compare clients                        |
 //! | `many_open_files` | a client with thousands of open files      |
@@ -62,6 +63,7 @@ mod servers;
 mod site;
 mod slow;
 mod stage_requests;
+mod web_rows;
 
 use anyhow::{Context, bail};
 use clap::Parser;

@@ -30,6 +30,7 @@ use crate::secured::CredentialFiles;
 use crate::server::{Server, ServerSide};
 use crate::site;
 use crate::stage_requests;
+use crate::web_rows;
 
 /// Maximum time of a run beyond its own duration, for example for making ten thousand connections.
 const SLACK: Duration = Duration::from_secs(120);
@@ -102,6 +103,7 @@ impl Measure<'_> {
             (RowLoad::Restart, ..) => Ok(Figures::new()),
             (RowLoad::Proxy(task), ..) => self.proxied(*task, server),
             (RowLoad::StageRequests, ..) => stage_requests::measure(self.data, server, self.time),
+            (RowLoad::Web(requests), ..) => web_rows::measure(self.data, *requests, server, self.time),
             (RowLoad::Formation, ..) => agents::form(server, &self.data.run_directory("agents")?),
         }
     }

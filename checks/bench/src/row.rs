@@ -4,6 +4,7 @@ use crate::figures::{Figure, Goal};
 use crate::proxies::ProxyPlan;
 use crate::proxy_rows::ProxyTask;
 use crate::secured::RowSecurity;
+use crate::web_rows::WebRequests;
 
 pub(crate) const CPU: Figure = Figure::Cpu;
 pub(crate) const THROUGHPUT: Figure = Figure::Throughput;
@@ -74,6 +75,10 @@ pub(crate) enum MeasuredServers {
     Limited,
     /// Proxies in front of one origin.
     Proxies(ProxyPlan),
+    /// Servers of each kind with HTTP.
+    Web,
+    /// Our server with HTTP, and nginx.
+    Nginx,
 }
 
 /// The kind of a load.
@@ -111,6 +116,8 @@ pub(crate) enum RowLoad {
     Proxy(ProxyTask),
     /// Requests to stage files.
     StageRequests,
+    /// Requests over HTTP.
+    Web(WebRequests),
 }
 
 /// Two loads as arguments of `scalla bench`.
@@ -152,7 +159,8 @@ impl RowLoad {
             | Self::Formation
             | Self::Restart
             | Self::Proxy(_)
-            | Self::StageRequests => Vec::new(),
+            | Self::StageRequests
+            | Self::Web(_) => Vec::new(),
         }
     }
 }

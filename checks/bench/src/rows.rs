@@ -14,6 +14,7 @@ use crate::secured;
 use crate::server::POLLING;
 use crate::site;
 use crate::stage_requests;
+use crate::web_rows;
 
 /// Returns all loads.
 pub(crate) fn all() -> Vec<Row> {
@@ -29,6 +30,7 @@ pub(crate) fn all() -> Vec<Row> {
     rows.extend(site::rows());
     rows.extend(proxy_rows::rows());
     rows.extend(stage_requests::rows());
+    rows.extend(web_rows::rows());
     rows.extend(clients());
     rows.extend(sources());
     rows

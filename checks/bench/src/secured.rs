@@ -273,6 +273,11 @@ impl CredentialFiles {
         self.0.join(name)
     }
 
+    /// Returns the certificate of the servers and its key.
+    pub(crate) fn of_host(&self) -> (PathBuf, PathBuf) {
+        (self.path("host.pem"), self.path("host.key"))
+    }
+
     /// Sets the variables of the client's credentials.
     pub(crate) fn arm(&self, command: &mut Command) {
         command.env("X509_CERT_DIR", self.path("authorities"));

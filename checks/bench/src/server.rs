@@ -118,6 +118,15 @@ impl Server {
         Self { security, ..self }
     }
 
+    /// Returns the URL of the server for HTTP.
+    pub(crate) fn web_url(&self) -> String {
+        let (scheme, host) = match self.security {
+            Some(security) => ("https", security.origin().1),
+            None => ("http", "127.0.0.1"),
+        };
+        format!("{scheme}://{host}:{}", self.port)
+    }
+
     /// Returns the URL of a path.
     pub(crate) fn url(&self, path: &str) -> String {
         let (scheme, host) = self.security.map_or(("root", "127.0.0.1"), RowSecurity::origin);

@@ -15,6 +15,7 @@ use crate::proxies;
 use crate::row::{CONNECTION_RATE, MeasuredServers, RowSetting, SERVER_RATE};
 use crate::server::{POLLING, Server, ServerSide, XROOTD, free_port};
 use crate::site;
+use crate::web_rows;
 
 /// The running servers: one for each side of the setting.
 pub(crate) struct Fleet<'d> {
@@ -58,6 +59,10 @@ impl<'d> Fleet<'d> {
                 ],
                 MeasuredServers::Proxies(plan) => {
                     proxies::start(self.data, plan, || self.ours(&RowSetting::default(), "local"))?
+                }
+                MeasuredServers::Web => vec![self.ours(setting, "ours")?, self.theirs(setting, "theirs")?],
+                MeasuredServers::Nginx => {
+                    vec![self.ours(setting, "ours")?, web_rows::start_nginx(self.data, setting.security)?]
                 }
                 MeasuredServers::Servers => {
                     vec![
@@ -111,10 +116,15 @@ impl<'d> Fleet<'d> {
         let directory = self.data.run_directory(name)?;
         let (log, file) = (directory.join("log"), directory.join("xrootd.cfg"));
         let (tree, work) = (self.data.tree(setting.tmpfs), directory.display());
+        let web = match setting.cast {
+            MeasuredServers::Web => Some(free_port()?),
+            _ => None,
+        };
         // Reverse DNS lookups are disabled, because they take seconds without a name server.
         let text = format!(
-            "all.export /\noss.localroot {}\nall.adminpath {work}\nall.pidpath {work}\nxrd.network nodnr\n{}\n{}\n",
+            "all.export /\noss.localroot {}\nall.adminpath {work}\nall.pidpath {work}\nxrd.network nodnr\n{}\n{}\n{}\n",
             tree.display(),
+            web.map(web_rows::their_line).unwrap_or_default(),
             setting.theirs.join("\n"),
             self.security(setting, ServerSide::Theirs)?.join("\n")
         );
@@ -126,7 +136,7 @@ impl<'d> Fleet<'d> {
         self.arm(setting, &directory, &mut command)?;
         let mut running = ChildServer::start(command, &log, true).context("their server")?;
         running.wait_for(&log, |text| text.contains("initialization completed").then_some(()))?;
-        Ok(Server::alone(running, port, ServerSide::Theirs).secured(setting.security))
+        Ok(Server::alone(running, web.unwrap_or(port), ServerSide::Theirs).secured(setting.security))
     }
 
     fn floor(&self, setting: &RowSetting) -> anyhow::Result<Server> {
