@@ -5,30 +5,43 @@ use crate::door::{ConnectionEnd, HttpFrontEnd};
 use crate::host_shares::{HeldShare, SharedPart};
 use crate::service::{self, ServedConnection};
 use crate::stream::{ClientStream, ClientTransport, RewoundStream};
-use crate::{BUFFER_BYTES_MAX, HEAD_BYTES_MAX, HEAD_TIME_MAX, HEADERS_MAX};
+use crate::{BUFFER_BYTES_MAX, HEAD_BYTES_MAX, HEAD_TIME_MAX, HEADERS_MAX, IDLE_LOOK, IDLE_TIME_MAX};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use net::LoopPresence;
+use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::pin::pin;
-use std::sync::Arc;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use tokio::io::AsyncWriteExt;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{self, CertificateError};
 
 /// The place of a connection in the limits of the front end. Its requests in progress keep it.
 pub(crate) struct HttpPermit {
     shared: Arc<HttpFrontEnd>,
-    _share: HeldShare,
+    share: Mutex<HeldShare>,
     _presence: LoopPresence,
     since: Instant,
 }
 
 impl HttpPermit {
     pub(crate) fn new(shared: Arc<HttpFrontEnd>, share: HeldShare, presence: LoopPresence) -> Self {
-        Self { shared, _share: share, _presence: presence, since: Instant::now() }
+        Self { shared, share: Mutex::new(share), _presence: presence, since: Instant::now() }
+    }
+
+    /// Takes the place of an idle connection, or of another one. Reports whether there was one.
+    pub(crate) fn count_as_idle(&self, is_idle: bool) -> bool {
+        let part = if is_idle { SharedPart::Idle } else { SharedPart::Connection };
+        let has_place = self.share.lock().unwrap_or_else(PoisonError::into_inner).exchange(part);
+        if has_place {
+            self.shared.counters.idle(is_idle);
+        }
+        has_place
     }
 
     pub(crate) fn shared(&self) -> &Arc<HttpFrontEnd> {
@@ -38,23 +51,77 @@ impl HttpPermit {
 
 impl Drop for HttpPermit {
     fn drop(&mut self) {
+        let share = self.share.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if share.part() == SharedPart::Idle {
+            self.shared.counters.idle(false);
+        }
         self.shared.leave(self.since.elapsed());
     }
 }
 
 /// Serves a connection until its end. `first` are the bytes that were read before.
-pub(crate) async fn serve(permit: HttpPermit, socket: TcpStream, peer: SocketAddr, first: Vec<u8>) {
-    let Ok(socket) = tokio::net::TcpStream::from_std(socket) else { return };
+pub(crate) fn serve(
+    permit: HttpPermit,
+    socket: TcpStream,
+    peer: SocketAddr,
+    first: Vec<u8>,
+) -> impl Future<Output = ()> + Send {
+    // The state of the handshake and of requests is boxed: a task keeps the memory of its largest state until its end.
+    let begin = Box::pin(begin(permit, socket, peer, first));
+    async move {
+        let Some((connection, mut stream)) = begin.await else { return };
+        loop {
+            let served = Box::pin(requests(&connection, stream)).await;
+            let Some(idle) = served else { break };
+            stream = idle;
+            if !keep_idle(&connection, &mut stream).await {
+                break;
+            }
+        }
+        connection.disconnect();
+    }
+}
+
+/// Returns a connection after its handshake.
+async fn begin(
+    permit: HttpPermit,
+    socket: TcpStream,
+    peer: SocketAddr,
+    first: Vec<u8>,
+) -> Option<(Arc<ServedConnection>, Box<ClientStream>)> {
+    let socket = tokio::net::TcpStream::from_std(socket).ok()?;
     // Replies are written whole, so that waiting for more would only delay their end.
     let _ = socket.set_nodelay(true);
     let is_tls = first.first() == Some(&0x16);
     let bytes = ConnectionBytes::new(permit.shared().counters.clone());
     let stream = RewoundStream::new(first, socket, bytes);
-    let Some(transport) = transport(permit.shared(), stream, is_tls, peer).await else { return };
+    let transport = transport(permit.shared(), stream, is_tls, peer).await?;
     let certificates = certificates(&transport);
     let connection = ServedConnection::new(permit, peer, is_tls, certificates);
-    requests(&connection, ClientStream::new(transport, connection.shared().clone())).await;
-    connection.disconnect();
+    let stream = ClientStream::new(transport, connection.shared().clone(), connection.activity.clone());
+    Some((connection, Box::new(stream)))
+}
+
+/// Keeps an idle connection without buffers until its client sends something. Returns `false` if it is to end.
+async fn keep_idle(connection: &ServedConnection, stream: &mut ClientStream) -> bool {
+    if stream.has_begun_request() || !connection.count_as_idle(true) {
+        connection.activity.stay();
+        return true;
+    }
+    connection.free_request_state().await;
+    stream.free_timer();
+    let mut ends = connection.shared().ends.clone();
+    tokio::select! {
+        readable = timeout(IDLE_TIME_MAX, stream.readable()) => if readable.is_err() {
+            return false;
+        },
+        _ = ends.wait_for(|end| *end != ConnectionEnd::Open) => return false,
+    }
+    let has_place = connection.count_as_idle(false);
+    if !has_place {
+        connection.shared().refuse(connection.address());
+    }
+    has_place
 }
 
 async fn transport(
@@ -72,7 +139,7 @@ async fn transport(
         return None;
     };
     let acceptor = TlsAcceptor::from(server.config());
-    match tokio::time::timeout(server.limit(), acceptor.accept(stream)).await {
+    match timeout(server.limit(), acceptor.accept(stream)).await {
         Ok(Ok(stream)) => Some(ClientTransport::Tls(Box::new(stream))),
         Ok(Err(error)) => {
             note_failure(shared, peer, &error);
@@ -128,41 +195,65 @@ fn certificates(transport: &ClientTransport) -> Option<Arc<[Vec<u8>]>> {
     Some(chain.iter().map(|certificate| certificate.to_vec()).collect())
 }
 
-/// Serves the requests of a connection.
-async fn requests(connection: &Arc<ServedConnection>, stream: ClientStream) {
+/// Serves the requests of a connection. Returns its stream when it is idle, and nothing at its end.
+async fn requests(
+    connection: &Arc<ServedConnection>,
+    stream: Box<ClientStream>,
+) -> Option<Box<ClientStream>> {
     let service = service_fn(|request| service::serve(connection.clone(), request));
-    let mut served = pin!(
-        http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIME_MAX)
-            .max_headers(HEADERS_MAX)
-            .max_header_size(HEAD_BYTES_MAX)
-            .max_buf_size(BUFFER_BYTES_MAX)
-            .title_case_headers(true)
-            .serve_connection(TokioIo::new(stream), service)
-    );
+    let mut served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME_MAX)
+        .max_headers(HEADERS_MAX)
+        .max_header_size(HEAD_BYTES_MAX)
+        .max_buf_size(BUFFER_BYTES_MAX)
+        .title_case_headers(true)
+        .serve_connection(TokioIo::new(stream), service);
     let mut ends = connection.shared().ends.clone();
+    let (mut look, mut seen) = (pin!(sleep(IDLE_LOOK)), 0);
     loop {
         match *ends.borrow_and_update() {
             ConnectionEnd::Open => {}
-            ConnectionEnd::AfterRequest => served.as_mut().graceful_shutdown(),
-            ConnectionEnd::Now => return,
+            ConnectionEnd::AfterRequest => Pin::new(&mut served).graceful_shutdown(),
+            ConnectionEnd::Now => return None,
         }
         tokio::select! {
-            result = served.as_mut() => {
-                if let Err(error) = result {
-                    if error.is_parse() {
-                        connection.shared().counters.malformed();
-                    }
-                    tracing::debug!("HTTP connection: {error}");
+            result = poll_fn(|context| served.poll_without_shutdown(context)) => {
+                let is_shut_down = ended(connection, &result);
+                let mut stream = served.into_parts().io.into_inner();
+                if is_shut_down {
+                    // The client may be gone.
+                    let _ = stream.shutdown().await;
                 }
-                return;
+                return None;
             }
-            changed = ends.changed() => {
-                if changed.is_err() {
-                    return;
+            changed = ends.changed() => if changed.is_err() {
+                return None;
+            },
+            () = look.as_mut() => {
+                look.as_mut().reset(tokio::time::Instant::now() + IDLE_LOOK);
+                if connection.activity.is_idle(&mut seen) && *ends.borrow() == ConnectionEnd::Open {
+                    break;
                 }
             }
         }
     }
+    let parts = served.into_parts();
+    let mut stream = parts.io.into_inner();
+    if !parts.read_buf.is_empty() {
+        // The begin of a request, which came with the one before.
+        stream.read_again(parts.read_buf);
+    }
+    Some(stream)
+}
+
+/// Counts and logs the end of a connection. Reports whether the client is to learn of it in an orderly way: it cannot where
+/// it takes nothing.
+fn ended(connection: &ServedConnection, result: &hyper::Result<()>) -> bool {
+    let Err(error) = result else { return true };
+    if error.is_parse() {
+        connection.shared().counters.malformed();
+    }
+    tracing::debug!("HTTP connection: {error}");
+    error.is_parse() || error.is_timeout()
 }

@@ -52,6 +52,7 @@ pub struct HttpCounters {
     refused: AtomicU64,
     arrived: AtomicU64,
     now: AtomicU64,
+    idle: AtomicU64,
     most: AtomicU64,
     connected_micros: AtomicU64,
     bytes_in: AtomicU64,
@@ -73,7 +74,9 @@ pub struct HttpFigures {
     pub arrived: u64,
     /// Connections now, with requests whose connections have ended before them.
     pub connections: u64,
-    /// Maximum number of them at one time.
+    /// Those among them that are idle.
+    pub idle: u64,
+    /// Maximum number of connections at one time.
     pub connections_most: u64,
     /// Time for which the connections that have ended were open.
     pub connected: Duration,
@@ -98,6 +101,7 @@ impl HttpCounters {
             refused: get(&self.refused),
             arrived: get(&self.arrived),
             connections: get(&self.now),
+            idle: get(&self.idle),
             connections_most: get(&self.most),
             connected: Duration::from_micros(get(&self.connected_micros)),
             bytes_in: get(&self.bytes_in),
@@ -131,6 +135,14 @@ impl HttpCounters {
         self.arrived.fetch_add(1, Ordering::Relaxed);
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
         self.most.fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// Counts a connection that has become idle, or is no longer.
+    pub(crate) fn idle(&self, is_idle: bool) {
+        match is_idle {
+            true => self.idle.fetch_add(1, Ordering::Relaxed),
+            false => self.idle.fetch_sub(1, Ordering::Relaxed),
+        };
     }
 
     pub(crate) fn left(&self, connected: Duration) {

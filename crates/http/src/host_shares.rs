@@ -4,7 +4,9 @@
 //! places of HTTP, and all descriptors, also those of the xroot protocol. A host counts by its network
 //! for IPv6, because one host can have many addresses.
 
-use crate::{CONNECTIONS_MAX, HANDSHAKES_PER_HOST_MAX, HOST_CONNECTIONS_MIN, HOST_SHARE};
+use crate::{
+    CONNECTIONS_MAX, HANDSHAKES_PER_HOST_MAX, HOST_CONNECTIONS_MIN, HOST_SHARE, IDLE_CONNECTIONS_MAX,
+};
 use base::ClientHost;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,6 +20,8 @@ const NEWCOMERS_SHARE: usize = 8;
 pub(crate) enum SharedPart {
     /// A connection, or a request that goes on without it.
     Connection,
+    /// A connection that is idle and has no buffers.
+    Idle,
     /// A TLS handshake in progress.
     Handshake,
     /// An open file.
@@ -27,6 +31,7 @@ pub(crate) enum SharedPart {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct PartsInUse {
     connections: usize,
+    idle: usize,
     handshakes: usize,
     files: usize,
 }
@@ -35,13 +40,14 @@ impl PartsInUse {
     fn part(&mut self, part: SharedPart) -> &mut usize {
         match part {
             SharedPart::Connection => &mut self.connections,
+            SharedPart::Idle => &mut self.idle,
             SharedPart::Handshake => &mut self.handshakes,
             SharedPart::File => &mut self.files,
         }
     }
 
     fn descriptors(self) -> usize {
-        self.connections.saturating_add(self.files)
+        self.connections.saturating_add(self.idle).saturating_add(self.files)
     }
 }
 
@@ -49,6 +55,20 @@ impl PartsInUse {
 struct SharesState {
     all: PartsInUse,
     hosts: HashMap<ClientHost, PartsInUse>,
+}
+
+impl SharesState {
+    fn give_back(&mut self, host: ClientHost, part: SharedPart) {
+        let all = self.all.part(part);
+        *all = all.saturating_sub(1);
+        if let Some(own) = self.hosts.get_mut(&host) {
+            let used = own.part(part);
+            *used = used.saturating_sub(1);
+            if *own == PartsInUse::default() {
+                self.hosts.remove(&host);
+            }
+        }
+    }
 }
 
 /// The use of the front end by its hosts.
@@ -70,23 +90,31 @@ impl HostShares {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Reports whether a host may have one more of a part, apart from descriptors.
+    fn fits(&self, all: PartsInUse, own: PartsInUse, part: SharedPart) -> bool {
+        let is_below = |all: usize, own: usize, max: usize| {
+            all < max && own < (max / HOST_SHARE).max(HOST_CONNECTIONS_MIN)
+        };
+        match part {
+            SharedPart::Connection => is_below(all.connections, own.connections, self.connections_max),
+            SharedPart::Idle => is_below(all.idle, own.idle, IDLE_CONNECTIONS_MAX),
+            SharedPart::Handshake => own.handshakes < HANDSHAKES_PER_HOST_MAX,
+            SharedPart::File => true,
+        }
+    }
+
     /// Takes a part for a host, if it may have a further one.
     pub(crate) fn take(self: &Arc<Self>, address: IpAddr, part: SharedPart) -> Option<HeldShare> {
         let host = ClientHost::from(Some(address));
         let mut state = self.state();
         let own = state.hosts.get(&host).copied().unwrap_or_default();
-        let of_host = (self.connections_max / HOST_SHARE).max(HOST_CONNECTIONS_MIN);
         let used = state.all.descriptors();
-        let fits = match part {
-            SharedPart::Connection => {
-                used < self.descriptors_max
-                    && state.all.connections < self.connections_max
-                    && own.connections < of_host
-            }
-            SharedPart::Handshake => own.handshakes < HANDSHAKES_PER_HOST_MAX,
+        let has_descriptor = match part {
+            SharedPart::Connection => used < self.descriptors_max,
             SharedPart::File => used < self.descriptors_max - self.descriptors_max / NEWCOMERS_SHARE,
+            SharedPart::Idle | SharedPart::Handshake => true,
         };
-        if !fits {
+        if !has_descriptor || !self.fits(state.all, own, part) {
             return None;
         }
         *state.all.part(part) += 1;
@@ -105,6 +133,25 @@ pub(crate) struct HeldShare {
 }
 
 impl HeldShare {
+    /// Returns the part.
+    pub(crate) fn part(&self) -> SharedPart {
+        self.part
+    }
+
+    /// Takes another part in place of this one, with the same descriptor. Reports whether there was one.
+    pub(crate) fn exchange(&mut self, part: SharedPart) -> bool {
+        let mut state = self.shares.state();
+        let own = state.hosts.get(&self.host).copied().unwrap_or_default();
+        if !self.shares.fits(state.all, own, part) {
+            return false;
+        }
+        *state.all.part(part) += 1;
+        *state.hosts.entry(self.host).or_default().part(part) += 1;
+        state.give_back(self.host, self.part);
+        self.part = part;
+        true
+    }
+
     /// Returns the number of such parts that the host used before this one.
     pub(crate) fn before(&self) -> usize {
         self.before
@@ -113,16 +160,7 @@ impl HeldShare {
 
 impl Drop for HeldShare {
     fn drop(&mut self) {
-        let mut state = self.shares.state();
-        let all = state.all.part(self.part);
-        *all = all.saturating_sub(1);
-        if let Some(own) = state.hosts.get_mut(&self.host) {
-            let used = own.part(self.part);
-            *used = used.saturating_sub(1);
-            if *own == PartsInUse::default() {
-                state.hosts.remove(&self.host);
-            }
-        }
+        self.shares.state().give_back(self.host, self.part);
     }
 }
 
@@ -148,6 +186,41 @@ mod tests {
         drop((one, rest));
         assert_eq!(shares.state().all, PartsInUse::default());
         assert!(shares.state().hosts.is_empty());
+    }
+
+    #[test]
+    fn idle_connections_leave_their_places_to_others() {
+        let shares = HostShares::new(usize::MAX);
+        let of_host = CONNECTIONS_MAX / HOST_SHARE;
+        let mut idle = Vec::new();
+        while idle.len() < IDLE_CONNECTIONS_MAX / HOST_SHARE {
+            let mut connections = take_all(&shares, 1, SharedPart::Connection);
+            assert_eq!(connections.len(), of_host);
+            assert!(connections.iter_mut().all(|connection| connection.exchange(SharedPart::Idle)));
+            idle.extend(connections);
+        }
+        let mut further = take_all(&shares, 1, SharedPart::Connection);
+        assert!(!further.iter_mut().any(|connection| connection.exchange(SharedPart::Idle)));
+        assert_eq!(shares.state().all.descriptors(), idle.len() + of_host);
+        // One that is wanted again needs a place.
+        assert!(!idle[0].exchange(SharedPart::Connection));
+        further.pop();
+        assert!(idle[0].exchange(SharedPart::Connection));
+        assert!(
+            shares
+                .take(address(2), SharedPart::Connection)
+                .is_some_and(|mut other| other.exchange(SharedPart::Idle))
+        );
+        drop((idle, further));
+        assert_eq!(shares.state().all, PartsInUse::default());
+        assert!(shares.state().hosts.is_empty());
+        // Idle connections have descriptors.
+        let shares = HostShares::new(32);
+        let mut connections = take_all(&shares, 1, SharedPart::Connection);
+        assert!(connections.iter_mut().all(|connection| connection.exchange(SharedPart::Idle)));
+        connections.extend(take_all(&shares, 2, SharedPart::Connection));
+        assert_eq!(connections.len(), 32);
+        assert!(shares.take(address(3), SharedPart::Connection).is_none());
     }
 
     #[test]

@@ -20,6 +20,7 @@
 //! | `status_counters` | [`StatusCounters`]: requests by method and exact status |
 //! | `counters` | [`HttpCounters`]: requests by method and status, connections, bytes |
 //! | `config` | [`Config`], and the traits that the server implements |
+//! | `activity` | whether a connection is idle |
 //! | `connection` | one connection: TLS, limits of time, hyper |
 //! | `cors` | replies that pages of other sites may read |
 //! | `host_shares` | the parts of connections, handshakes and files that one host may use |
@@ -50,6 +51,7 @@
 //! | `text` | escapes of URLs and of XML, dates |
 //! | `limits` | limits of memory, time and connections |
 
+mod activity;
 mod call;
 mod conditions;
 mod config;

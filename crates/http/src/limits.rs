@@ -2,10 +2,19 @@
 
 use std::time::Duration;
 
-/// Maximum number of connections and of requests in progress.
+/// Maximum number of connections that are not idle, and of requests in progress.
 pub const CONNECTIONS_MAX: usize = 4096;
 
-/// One host may have one part in this many of the connections.
+/// Maximum number of idle connections. Each has been idle for [`IDLE_LOOK`] or longer, and has no buffers.
+pub const IDLE_CONNECTIONS_MAX: usize = 16_384;
+
+/// Time between two looks whether a connection is idle.
+pub const IDLE_LOOK: Duration = Duration::from_secs(1);
+
+/// Maximum time for which a connection is idle.
+pub const IDLE_TIME_MAX: Duration = Duration::from_secs(300);
+
+/// One host may have one part in this many of the connections, and of the idle ones.
 pub const HOST_SHARE: usize = 4;
 
 /// Number of connections that a host may have, however few there are.
@@ -47,15 +56,18 @@ pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Maximum number of headers.
 pub const HEADERS_MAX: usize = 100;
 
-/// Maximum time until all headers of a request have arrived. It includes the time in which a kept
-/// connection is idle.
+/// Maximum time until all headers of a request have arrived, from its first byte or, if that comes soon, from the
+/// reply before it.
 pub const HEAD_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// HTTP uses one part in this many of the memory of the process for requests.
 pub const MEMORY_SHARE: usize = 2;
 
 /// Memory that is charged to a connection whose last request has been answered.
-pub const IDLE_BYTES: usize = 32 * 1024;
+pub const KEPT_BYTES: usize = 32 * 1024;
+
+/// Memory that is charged to one that is idle.
+pub const IDLE_BYTES: usize = 2 * 1024;
 
 /// Memory that is charged for a request, with its reply.
 pub const REQUEST_BYTES: usize = 64 * 1024;
@@ -142,8 +154,11 @@ pub const TAPE_LOCATED_TOGETHER: usize = 32;
 /// Maximum number of threads of the runtime.
 pub const THREADS_MAX: usize = 8;
 
-const _: () =
-    assert!(IDLE_BYTES < REQUEST_BYTES && DOWNLOAD_BYTES >= BUFFER_BYTES_MAX + 2 * SMALL_CHUNK_BYTES);
+const _: () = assert!(
+    IDLE_BYTES < KEPT_BYTES
+        && KEPT_BYTES < REQUEST_BYTES
+        && DOWNLOAD_BYTES >= BUFFER_BYTES_MAX + 2 * SMALL_CHUNK_BYTES
+);
 const _: () = assert!(SMALL_CHUNK_BYTES < CHUNK_BYTES);
 const _: () = assert!(TOKEN_BYTES_MAX < HEAD_BYTES_MAX);
 const _: () = assert!(HEAD_BYTES_MAX <= BUFFER_BYTES_MAX);

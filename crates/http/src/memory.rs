@@ -5,11 +5,13 @@
 //! gets no memory is refused with 503, before anything is done for it. HTTP takes at most half of the
 //! memory, so that sessions of the xroot protocol always find some, and one host at most a part of that.
 
+use crate::activity::RequestInProgress;
 use crate::reply::ReplyBody;
 use crate::service::ServedConnection;
 use crate::status_counters::CountedReply;
 use crate::{
-    DOWNLOAD_BYTES, HOST_SHARE, IDLE_BYTES, LISTING_BYTES, MEMORY_SHARE, REQUEST_BYTES, UPLOAD_BYTES,
+    DOWNLOAD_BYTES, HOST_SHARE, IDLE_BYTES, KEPT_BYTES, LISTING_BYTES, MEMORY_SHARE, REQUEST_BYTES,
+    UPLOAD_BYTES,
 };
 use base::{ClientHost, MemoryBudget, MemoryPurpose, SharedCharge};
 use bytes::Bytes;
@@ -132,10 +134,19 @@ impl ConnectionMemory {
         held.is_some()
     }
 
-    /// Returns the memory of a request that has been answered, except for that of an idle connection.
+    /// Returns the memory of a request that has been answered, except for that of the buffers of the connection.
     fn settle(&self) {
+        self.shrink(KEPT_BYTES);
+    }
+
+    /// Returns that of the buffers too.
+    pub(crate) fn settle_idle(&self) {
+        self.shrink(IDLE_BYTES);
+    }
+
+    fn shrink(&self, bytes: usize) {
         if let Some(held) = self.held().as_mut() {
-            held.shrink(IDLE_BYTES);
+            held.shrink(bytes);
         }
     }
 }
@@ -146,6 +157,7 @@ pub(crate) struct ChargedBody {
     connection: Arc<ServedConnection>,
     /// The request, if it is counted.
     counted: Option<CountedReply>,
+    _request: RequestInProgress,
 }
 
 impl ChargedBody {
@@ -153,8 +165,9 @@ impl ChargedBody {
         body: ReplyBody,
         connection: Arc<ServedConnection>,
         counted: Option<CountedReply>,
+        request: RequestInProgress,
     ) -> Self {
-        Self { body, connection, counted }
+        Self { body, connection, counted, _request: request }
     }
 }
 
@@ -210,7 +223,7 @@ mod tests {
     use super::*;
     use base::Ceilings;
 
-    const LIMIT: usize = 16 * IDLE_BYTES;
+    const LIMIT: usize = 16 * KEPT_BYTES;
 
     fn address(last: u8) -> IpAddr {
         IpAddr::from([192, 0, 2, last])
@@ -226,14 +239,18 @@ mod tests {
     fn a_connection_has_the_memory_of_its_last_request() {
         let (budget, memory) = memory();
         let connection = ConnectionMemory::new(memory, address(1));
-        for bytes in [IDLE_BYTES + 100, IDLE_BYTES + 300, IDLE_BYTES + 300, IDLE_BYTES] {
+        for bytes in [KEPT_BYTES + 100, KEPT_BYTES + 300, KEPT_BYTES + 300, KEPT_BYTES] {
             assert!(connection.admit(bytes));
             assert_eq!(budget.claimed(), bytes);
         }
-        assert!(connection.admit(IDLE_BYTES + 1));
+        assert!(connection.admit(KEPT_BYTES + 1));
         connection.settle();
-        assert_eq!(budget.claimed(), IDLE_BYTES, "the request was answered");
-        assert_eq!(connection.memory.claimed().all, IDLE_BYTES);
+        assert_eq!(budget.claimed(), KEPT_BYTES, "the request was answered");
+        assert_eq!(connection.memory.claimed().all, KEPT_BYTES);
+        connection.settle_idle();
+        assert_eq!((budget.claimed(), connection.memory.claimed().all), (IDLE_BYTES, IDLE_BYTES));
+        connection.settle();
+        assert_eq!(budget.claimed(), IDLE_BYTES, "nothing was taken");
         let memory = connection.memory.clone();
         drop(connection);
         assert_eq!((budget.claimed(), memory.claimed().all), (0, 0));

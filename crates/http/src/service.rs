@@ -1,5 +1,6 @@
 //! One request: checks of its head, the login of its client, its method.
 
+use crate::activity::ConnectionActivity;
 use crate::call::{CallFailure, Calls, RequestFile};
 use crate::config::{HttpCredentials, HttpIdentity, HttpPeer, HttpRefusal};
 use crate::connection::HttpPermit;
@@ -26,10 +27,11 @@ use hyper::{Method, Request, Response, StatusCode, Version};
 use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 use vfs::{Caller, FileStat, Operation, Target};
 
@@ -70,6 +72,33 @@ struct KnownClient {
     since: Instant,
 }
 
+/// Whether a client has disconnected.
+#[derive(Default)]
+struct ClientDeparture {
+    has_happened: AtomicBool,
+    waiters: Notify,
+}
+
+impl ClientDeparture {
+    fn happen(&self) {
+        self.has_happened.store(true, Ordering::SeqCst);
+        self.waiters.notify_waiters();
+    }
+
+    fn has_happened(&self) -> bool {
+        self.has_happened.load(Ordering::SeqCst)
+    }
+
+    async fn awaited(&self) {
+        let mut notified = pin!(self.waiters.notified());
+        // From here on it is notified, so nothing is missed behind the look.
+        notified.as_mut().enable();
+        if !self.has_happened() {
+            notified.await;
+        }
+    }
+}
+
 /// A connection, as its requests see it.
 pub(crate) struct ServedConnection {
     permit: HttpPermit,
@@ -79,8 +108,8 @@ pub(crate) struct ServedConnection {
     number: u32,
     pub(crate) calls: Calls,
     pub(crate) memory: ConnectionMemory,
-    /// Whether the client has disconnected.
-    gone: watch::Sender<bool>,
+    pub(crate) activity: Arc<ConnectionActivity>,
+    departure: ClientDeparture,
     known: Mutex<Option<KnownClient>>,
     /// The caller of the last request, for the end of the connection.
     last: std::sync::Mutex<Option<Arc<Caller>>>,
@@ -105,7 +134,8 @@ impl ServedConnection {
             number,
             calls,
             memory,
-            gone: watch::Sender::new(false),
+            activity: ConnectionActivity::new(),
+            departure: ClientDeparture::default(),
             known: Mutex::default(),
             last: std::sync::Mutex::default(),
         })
@@ -113,6 +143,11 @@ impl ServedConnection {
 
     pub(crate) fn shared(&self) -> &Arc<HttpFrontEnd> {
         self.permit.shared()
+    }
+
+    /// Counts the connection as idle, or no longer. Reports whether there was a place for it.
+    pub(crate) fn count_as_idle(&self, is_idle: bool) -> bool {
+        self.permit.count_as_idle(is_idle)
     }
 
     pub(crate) fn address(&self) -> IpAddr {
@@ -125,21 +160,27 @@ impl ServedConnection {
 
     /// Marks the client as gone, so that operations which only serve it may end.
     pub(crate) fn disconnect(&self) {
-        self.gone.send_replace(true);
+        self.departure.happen();
         let last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         if let Some(caller) = last {
             caller.disconnect();
         }
     }
 
+    /// Frees the state of the last request. The client logs in again with its next one.
+    pub(crate) async fn free_request_state(&self) {
+        *self.known.lock().await = None;
+        *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+        self.memory.settle_idle();
+    }
+
     /// Logs the client in, unless that takes too long or the client leaves.
     async fn log_in(&self, token: Option<Secret>) -> Result<HttpIdentity, RequestRefusal> {
         let credentials = HttpCredentials { token, certificates: self.certificates.clone() };
         let login = self.shared().config.login.log_in(self.peer, credentials);
-        let mut gone = self.gone.subscribe();
         let decided = tokio::select! {
             decided = timeout(LOGIN_TIME_MAX, login) => decided,
-            _ = gone.wait_for(|gone| *gone) => {
+            () = self.departure.awaited() => {
                 let text = "The client has disconnected.";
                 return Err(RequestRefusal::new(StatusCode::SERVICE_UNAVAILABLE, text));
             }
@@ -178,7 +219,7 @@ impl ServedConnection {
         };
         let caller = Arc::new(caller);
         *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(caller.clone());
-        if *self.gone.borrow() {
+        if self.departure.has_happened() {
             // The client has disconnected during its login.
             caller.disconnect();
         }
@@ -271,6 +312,7 @@ pub(crate) fn serve(
 ) -> Pin<Box<dyn Future<Output = Result<Response<ChargedBody>, RequestPanic>> + Send>> {
     let (head, mut body) = request.into_parts();
     let charged = connection.clone();
+    let request = connection.activity.request();
     // Without a reply it is counted when hyper drops this future, because the client has disconnected.
     let statuses = connection.shared().config.statuses.as_ref();
     let mut counted = statuses.map(|statuses| CountedReply::new(statuses.clone(), head.method.clone()));
@@ -286,7 +328,7 @@ pub(crate) fn serve(
         if let Some(counted) = &mut counted {
             counted.reply(reply.status(), reply.body().is_end_stream());
         }
-        Ok(reply.map(|body| ChargedBody::new(body, charged, counted)))
+        Ok(reply.map(|body| ChargedBody::new(body, charged, counted, request)))
     })
 }
 

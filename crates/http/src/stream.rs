@@ -4,10 +4,12 @@
 //! holds memory. At the end of a connection, bytes of a request that nobody reads are discarded for a
 //! while: otherwise the system would discard the last reply.
 
+use crate::activity::ConnectionActivity;
 use crate::counters::ConnectionBytes;
 use crate::door::HttpFrontEnd;
 use crate::progress::ClientProgress;
 use crate::{LINGER_BYTES_MAX, LINGER_TIME_MAX};
+use bytes::Bytes;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -115,20 +117,52 @@ pub(crate) struct ClientStream {
     waits: Option<Instant>,
     progress: ClientProgress,
     shared: Arc<HttpFrontEnd>,
+    activity: Arc<ConnectionActivity>,
+    /// Bytes of a request that were read before.
+    again: Bytes,
     /// The number of bytes that are discarded at most, and the end of the time for it, after the last reply.
     linger: Option<(usize, Pin<Box<Sleep>>)>,
 }
 
 impl ClientStream {
-    pub(crate) fn new(transport: ClientTransport, shared: Arc<HttpFrontEnd>) -> Self {
+    pub(crate) fn new(
+        transport: ClientTransport,
+        shared: Arc<HttpFrontEnd>,
+        activity: Arc<ConnectionActivity>,
+    ) -> Self {
         Self {
             transport,
             stall: None,
             waits: None,
             progress: ClientProgress::default(),
             shared,
+            activity,
+            again: Bytes::new(),
             linger: None,
         }
+    }
+
+    /// Has the next reads return these bytes first.
+    pub(crate) fn read_again(&mut self, bytes: Bytes) {
+        self.again = bytes;
+    }
+
+    /// Reports whether there are such bytes.
+    pub(crate) fn has_begun_request(&self) -> bool {
+        !self.again.is_empty()
+    }
+
+    /// Waits until the client has sent something, or has ended the connection.
+    pub(crate) async fn readable(&self) -> io::Result<()> {
+        match &self.transport {
+            ClientTransport::Plain(stream) => stream.socket.readable().await,
+            ClientTransport::Tls(stream) => stream.get_ref().0.socket.readable().await,
+        }
+    }
+
+    /// Frees the timer of writes. The next write that waits has a new one.
+    pub(crate) fn free_timer(&mut self) {
+        self.stall = None;
     }
 
     /// Discards what the client sends, until it ends or the limits are reached.
@@ -159,6 +193,7 @@ impl ClientStream {
     ) -> Poll<io::Result<T>> {
         let slow =
             || io::Error::new(io::ErrorKind::TimedOut, "the client does not take the reply, or too slowly");
+        self.activity.write(outcome.is_pending());
         if let Poll::Ready(done) = outcome {
             let waited = self.waits.take().map(|since| since.elapsed()).unwrap_or_default();
             let may_go_on = self.progress.count(waited, done.as_ref().map_or(0, bytes));
@@ -182,10 +217,20 @@ impl AsyncRead for ClientStream {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match &mut self.transport {
+        if !self.again.is_empty() {
+            let length = self.again.len().min(into.remaining());
+            into.put_slice(&self.again.split_to(length));
+            return Poll::Ready(Ok(()));
+        }
+        let before = into.filled().len();
+        let read = match &mut self.transport {
             ClientTransport::Plain(stream) => Pin::new(stream).poll_read(context, into),
             ClientTransport::Tls(stream) => Pin::new(stream).poll_read(context, into),
+        };
+        if into.filled().len() > before {
+            self.activity.read();
         }
+        read
     }
 }
 

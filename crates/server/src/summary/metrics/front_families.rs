@@ -145,6 +145,11 @@ pub(super) fn http(metrics: &ServerMetrics, text: &mut MetricsText) {
             family.sample(&[("method", method), ("status", class)], *number);
         }
     }
+    text.gauge(
+        "scalla_http_idle_connections",
+        "HTTP connections without a request, and without buffers.",
+        http.idle,
+    );
     let help = "HTTP connections that ended because what the client sent is no request.";
     text.counter("scalla_http_malformed_requests", help, http.malformed);
 }
