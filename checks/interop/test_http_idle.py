@@ -10,7 +10,7 @@ from test_metrics import scrape
 from tools import data, wait_until
 
 SETTINGS = peers.SETTINGS + "xrd.protocol http *\nscalla.http metrics\n"
-NUMBER = 8000
+NUMBER = 4000
 # One host may have a quarter of the connections.
 HOSTS = 8
 # The allocator of a test build and rounding by the kernel add to what a connection needs.
@@ -74,31 +74,36 @@ def test_thousands_of_idle_connections(ours):
     wait_until(lambda: idle(ours) == 0)
 
 
+def ask(server, connection):
+    """Sends a request, and waits until all connections but those with half a request are idle, this one again."""
+    connection.sendall(REQUEST)
+    reply(connection)
+    wait_until(lambda: idle(server) == 3)
+
+
 def test_requests_in_pieces_on_idle_connections(ours):
-    with connect(ours) as whole, connect(ours) as pieces, connect(ours) as other:
-        for connection in (whole, pieces, other):
+    with connect(ours) as whole, connect(ours) as pieces, connect(ours) as other, connect(ours) as witness:
+        everybody = (whole, pieces, other, witness)
+        for connection in everybody:
             connection.sendall(REQUEST)
             reply(connection)
-        rest(ours, (whole, pieces, other))
+        rest(ours, everybody)
         pieces.sendall(REQUEST[:20])
-        # It is not idle while its request arrives, however long that takes.
-        wait_until(lambda: idle(ours) == 2)
-        whole.sendall(REQUEST)
-        reply(whole)
-        wait_until(lambda: idle(ours) == 2)
+        wait_until(lambda: idle(ours) == 3)
+        # Each of these takes as long as an idle connection needs to be counted as such.
+        for _ in range(2):
+            ask(ours, witness)
         pieces.sendall(REQUEST[20:])
         reply(pieces)
-        rest(ours, (whole, pieces, other))
+        rest(ours, everybody)
         # Two at once, and the begin of a third.
         other.sendall(2 * REQUEST + REQUEST[:-2])
         reply(other, 2)
-        whole.sendall(REQUEST)
-        reply(whole)
-        # By now the other would be idle too, if it did not wait for the end of its third.
-        wait_until(lambda: idle(ours) == 2)
+        for _ in range(2):
+            ask(ours, witness)
         other.sendall(REQUEST[-2:])
         reply(other)
-        rest(ours, (whole, pieces, other))
+        rest(ours, everybody)
 
 
 def test_idle_connections_do_not_hold_the_end():
@@ -109,7 +114,20 @@ def test_idle_connections_do_not_hold_the_end():
             connection.sendall(REQUEST)
             reply(connection)
         rest(server, connections)
-        assert server.stop() == 0
+        assert server.stop() == 0 and "before their requests had ended" not in server.output()
         for connection in connections:
             assert connection.recv(1) == b""
             connection.close()
+
+
+def test_clients_that_leave_are_not_refused(ours):
+    connections = [connect(ours) for _ in range(5)]
+    for connection in connections:
+        connection.sendall(REQUEST)
+        reply(connection)
+    rest(ours, connections)
+    before = scrape(ours.port)['scalla_refused_connections_total{reason="http_limit"}']
+    for connection in connections:
+        connection.close()
+    wait_until(lambda: idle(ours) == 0)
+    assert scrape(ours.port)['scalla_refused_connections_total{reason="http_limit"}'] == before

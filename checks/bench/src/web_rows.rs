@@ -29,6 +29,8 @@ const FILE: &str = "big";
 const FILE_BYTES: u64 = 1 << 30;
 /// The directory that is listed.
 const DIRECTORY: &str = "many";
+/// Least size of the head of a reply.
+const LEAST_HEAD_BYTES: u64 = 32;
 /// Time beyond the duration of a load, for connections and slow replies.
 const SLACK: Duration = Duration::from_secs(60);
 
@@ -197,8 +199,17 @@ pub(crate) fn measure(
     if number("errors")? > 0.0 || count < 1.0 {
         bail!("requests failed: {told}");
     }
-    if received < count * bytes as f64 {
+    // Each reply has a head too.
+    if received < count * (bytes + LEAST_HEAD_BYTES) as f64 {
         bail!("replies are incomplete: {told}");
+    }
+    if let WebRequests::Put { bytes, .. } = requests {
+        let put = data.tree(false).join("out/put-1");
+        let size = fs::metadata(&put).map(|found| found.len()).unwrap_or_default();
+        fs::remove_file(&put).ok();
+        if size != bytes {
+            bail!("{} has {size} bytes", put.display());
+        }
     }
     Ok(Figures::from([
         (Figure::Throughput, count / number("seconds")?),

@@ -124,6 +124,15 @@ pub struct MetricsPage {
     pub text: Arc<dyn Fn(MetricsFormat) -> MadeMetrics + Send + Sync>,
 }
 
+/// The dashboard, which browsers show.
+#[derive(Clone)]
+pub struct DashboardPage {
+    /// Its readers and its figures.
+    pub page: MetricsPage,
+    /// Reports whether the value of a header `Host` names this server.
+    pub is_own_host: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+}
+
 /// Configuration of the front end.
 #[derive(Clone)]
 pub struct Config {
@@ -164,7 +173,7 @@ pub struct Config {
     /// `/metrics`; `None` if its name is an ordinary path.
     pub metrics: Option<MetricsPage>,
     /// `/dashboard`, in the same way.
-    pub dashboard: Option<MetricsPage>,
+    pub dashboard: Option<DashboardPage>,
     /// The WLCG Tape REST API; `None` if its paths are ordinary ones.
     pub tape: Option<TapeRest>,
 }

@@ -10,7 +10,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use net::LoopPresence;
-use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::pin::{Pin, pin};
@@ -58,6 +57,10 @@ impl Drop for HttpPermit {
         self.shared.leave(self.since.elapsed());
     }
 }
+
+/// The reply to a request on an idle connection for which there is no place. The client may repeat the request.
+const BUSY: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\nRetry-After: 5\r\n\r\n";
 
 /// Serves a connection until its end. `first` are the bytes that were read before.
 pub(crate) fn serve(
@@ -111,17 +114,24 @@ async fn keep_idle(connection: &ServedConnection, stream: &mut ClientStream) -> 
     connection.free_request_state().await;
     stream.free_timer();
     let mut ends = connection.shared().ends.clone();
-    tokio::select! {
-        readable = timeout(IDLE_TIME_MAX, stream.readable()) => if readable.is_err() {
-            return false;
-        },
-        _ = ends.wait_for(|end| *end != ConnectionEnd::Open) => return false,
+    let has_sent = tokio::select! {
+        has_sent = timeout(IDLE_TIME_MAX, stream.has_sent()) => has_sent.unwrap_or(false),
+        _ = ends.wait_for(|end| *end != ConnectionEnd::Open) => false,
+    };
+    if !has_sent {
+        // The client may be gone.
+        let _ = stream.shutdown().await;
+        return false;
     }
-    let has_place = connection.count_as_idle(false);
-    if !has_place {
+    if !connection.count_as_idle(false) {
         connection.shared().refuse(connection.address());
+        // Without a reply, it would not be known whether the request was carried out.
+        if stream.write_all(BUSY).await.is_ok() {
+            let _ = stream.shutdown().await;
+        }
+        return false;
     }
-    has_place
+    true
 }
 
 async fn transport(
@@ -218,12 +228,12 @@ async fn requests(
             ConnectionEnd::Now => return None,
         }
         tokio::select! {
-            result = poll_fn(|context| served.poll_without_shutdown(context)) => {
-                let is_shut_down = ended(connection, &result);
-                let mut stream = served.into_parts().io.into_inner();
-                if is_shut_down {
-                    // The client may be gone.
-                    let _ = stream.shutdown().await;
+            result = Pin::new(&mut served) => {
+                if let Err(error) = result {
+                    if error.is_parse() {
+                        connection.shared().counters.malformed();
+                    }
+                    tracing::debug!("HTTP connection: {error}");
                 }
                 return None;
             }
@@ -232,7 +242,9 @@ async fn requests(
             },
             () = look.as_mut() => {
                 look.as_mut().reset(tokio::time::Instant::now() + IDLE_LOOK);
-                if connection.activity.is_idle(&mut seen) && *ends.borrow() == ConnectionEnd::Open {
+                // An encrypted one keeps its state, which is larger than the buffers.
+                let may_rest = !connection.is_tls() && *ends.borrow() == ConnectionEnd::Open;
+                if may_rest && connection.activity.is_idle(&mut seen) {
                     break;
                 }
             }
@@ -245,15 +257,4 @@ async fn requests(
         stream.read_again(parts.read_buf);
     }
     Some(stream)
-}
-
-/// Counts and logs the end of a connection. Reports whether the client is to learn of it in an orderly way: it cannot where
-/// it takes nothing.
-fn ended(connection: &ServedConnection, result: &hyper::Result<()>) -> bool {
-    let Err(error) = result else { return true };
-    if error.is_parse() {
-        connection.shared().counters.malformed();
-    }
-    tracing::debug!("HTTP connection: {error}");
-    error.is_parse() || error.is_timeout()
 }

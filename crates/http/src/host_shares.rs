@@ -5,15 +5,16 @@
 //! for IPv6, because one host can have many addresses.
 
 use crate::{
-    CONNECTIONS_MAX, HANDSHAKES_PER_HOST_MAX, HOST_CONNECTIONS_MIN, HOST_SHARE, IDLE_CONNECTIONS_MAX,
+    CONNECTIONS_MAX, DASHBOARD_VIEWERS_MAX, HANDSHAKES_PER_HOST_MAX, HOST_CONNECTIONS_MIN, HOST_SHARE,
+    IDLE_CONNECTIONS_MAX,
 };
 use base::ClientHost;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Files leave one part in this many to connections.
-const NEWCOMERS_SHARE: usize = 8;
+/// Files leave one part in this many to connections, and new connections leave it to idle ones that are used again.
+const RESERVED_SHARE: usize = 8;
 
 /// A part of the front end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +27,8 @@ pub(crate) enum SharedPart {
     Handshake,
     /// An open file.
     File,
+    /// A viewer of the dashboard.
+    Viewer,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -34,6 +37,7 @@ struct PartsInUse {
     idle: usize,
     handshakes: usize,
     files: usize,
+    viewers: usize,
 }
 
 impl PartsInUse {
@@ -43,11 +47,16 @@ impl PartsInUse {
             SharedPart::Idle => &mut self.idle,
             SharedPart::Handshake => &mut self.handshakes,
             SharedPart::File => &mut self.files,
+            SharedPart::Viewer => &mut self.viewers,
         }
     }
 
+    fn all_connections(self) -> usize {
+        self.connections.saturating_add(self.idle)
+    }
+
     fn descriptors(self) -> usize {
-        self.connections.saturating_add(self.idle).saturating_add(self.files)
+        self.all_connections().saturating_add(self.files)
     }
 }
 
@@ -74,6 +83,7 @@ impl SharesState {
 /// The use of the front end by its hosts.
 pub(crate) struct HostShares {
     connections_max: usize,
+    idle_max: usize,
     /// Maximum number of connections and files.
     descriptors_max: usize,
     state: Mutex<SharesState>,
@@ -83,7 +93,8 @@ impl HostShares {
     /// Creates the shares of a front end that may use this number of descriptors.
     pub(crate) fn new(descriptors_max: usize) -> Arc<Self> {
         let connections_max = CONNECTIONS_MAX.min(descriptors_max);
-        Arc::new(Self { connections_max, descriptors_max, state: Mutex::default() })
+        let idle_max = IDLE_CONNECTIONS_MAX.min(descriptors_max / 2);
+        Arc::new(Self { connections_max, idle_max, descriptors_max, state: Mutex::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, SharesState> {
@@ -97,7 +108,8 @@ impl HostShares {
         };
         match part {
             SharedPart::Connection => is_below(all.connections, own.connections, self.connections_max),
-            SharedPart::Idle => is_below(all.idle, own.idle, IDLE_CONNECTIONS_MAX),
+            SharedPart::Idle => is_below(all.idle, own.idle, self.idle_max),
+            SharedPart::Viewer => is_below(all.viewers, own.viewers, DASHBOARD_VIEWERS_MAX),
             SharedPart::Handshake => own.handshakes < HANDSHAKES_PER_HOST_MAX,
             SharedPart::File => true,
         }
@@ -109,12 +121,18 @@ impl HostShares {
         let mut state = self.state();
         let own = state.hosts.get(&host).copied().unwrap_or_default();
         let used = state.all.descriptors();
-        let has_descriptor = match part {
-            SharedPart::Connection => used < self.descriptors_max,
-            SharedPart::File => used < self.descriptors_max - self.descriptors_max / NEWCOMERS_SHARE,
-            SharedPart::Idle | SharedPart::Handshake => true,
+        let without_reserve = |max: usize| max - max / RESERVED_SHARE;
+        let may_take = match part {
+            SharedPart::Connection => {
+                let of_host = (self.descriptors_max / HOST_SHARE).max(HOST_CONNECTIONS_MIN);
+                used < self.descriptors_max
+                    && own.all_connections() < of_host
+                    && state.all.connections < without_reserve(self.connections_max)
+            }
+            SharedPart::File => used < without_reserve(self.descriptors_max),
+            SharedPart::Idle | SharedPart::Handshake | SharedPart::Viewer => true,
         };
-        if !has_descriptor || !self.fits(state.all, own, part) {
+        if !may_take || !self.fits(state.all, own, part) {
             return None;
         }
         *state.all.part(part) += 1;
@@ -182,7 +200,8 @@ mod tests {
         let one = take_all(&shares, 1, SharedPart::Connection);
         assert_eq!(one.len(), CONNECTIONS_MAX / HOST_SHARE);
         let rest: Vec<_> = (2..10).flat_map(|host| take_all(&shares, host, SharedPart::Connection)).collect();
-        assert_eq!(one.len() + rest.len(), CONNECTIONS_MAX);
+        // The last places are those of idle connections that are used again.
+        assert_eq!(one.len() + rest.len(), CONNECTIONS_MAX / 8 * 7);
         drop((one, rest));
         assert_eq!(shares.state().all, PartsInUse::default());
         assert!(shares.state().hosts.is_empty());
@@ -214,13 +233,53 @@ mod tests {
         drop((idle, further));
         assert_eq!(shares.state().all, PartsInUse::default());
         assert!(shares.state().hosts.is_empty());
-        // Idle connections have descriptors.
-        let shares = HostShares::new(32);
-        let mut connections = take_all(&shares, 1, SharedPart::Connection);
-        assert!(connections.iter_mut().all(|connection| connection.exchange(SharedPart::Idle)));
-        connections.extend(take_all(&shares, 2, SharedPart::Connection));
-        assert_eq!(connections.len(), 32);
-        assert!(shares.take(address(3), SharedPart::Connection).is_none());
+    }
+
+    #[test]
+    fn a_host_with_idle_connections_leaves_descriptors_to_others() {
+        let shares = HostShares::new(160);
+        let mut held = Vec::new();
+        for round in 0..4 {
+            let mut connections = take_all(&shares, 1, SharedPart::Connection);
+            assert_eq!(connections.len(), if round == 0 { 40 } else { 0 });
+            let idle =
+                connections.iter_mut().filter_map(|one| one.exchange(SharedPart::Idle).then_some(())).count();
+            assert_eq!(idle, if round == 0 { 20 } else { 0 });
+            held.extend(connections);
+        }
+        assert!(shares.take(address(2), SharedPart::Connection).is_some());
+        assert!(shares.take(address(2), SharedPart::File).is_some());
+        // All hosts together have idle ones on half of the descriptors.
+        for host in 3..20 {
+            for mut connection in take_all(&shares, host, SharedPart::Connection) {
+                if connection.exchange(SharedPart::Idle) {
+                    held.push(connection);
+                }
+            }
+        }
+        assert_eq!(shares.state().all.idle, 80);
+    }
+
+    #[test]
+    fn new_connections_leave_places_to_idle_ones() {
+        let shares = HostShares::new(usize::MAX);
+        let mut idle: Vec<_> = take_all(&shares, 1, SharedPart::Connection);
+        assert!(idle.iter_mut().all(|connection| connection.exchange(SharedPart::Idle)));
+        let _others: Vec<_> =
+            (2..20).flat_map(|host| take_all(&shares, host, SharedPart::Connection)).collect();
+        assert!(shares.take(address(30), SharedPart::Connection).is_none());
+        let woken =
+            idle.iter_mut().filter_map(|one| one.exchange(SharedPart::Connection).then_some(())).count();
+        assert_eq!(woken, CONNECTIONS_MAX / 8);
+    }
+
+    #[test]
+    fn one_host_has_a_part_of_the_viewers() {
+        let shares = HostShares::new(usize::MAX);
+        let one = take_all(&shares, 1, SharedPart::Viewer);
+        assert_eq!(one.len(), DASHBOARD_VIEWERS_MAX / HOST_SHARE);
+        let rest: Vec<_> = (2..10).flat_map(|host| take_all(&shares, host, SharedPart::Viewer)).collect();
+        assert_eq!(one.len() + rest.len(), DASHBOARD_VIEWERS_MAX);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Maximum number of connections that are not idle, and of requests in progress.
 pub const CONNECTIONS_MAX: usize = 4096;
 
-/// Maximum number of idle connections. Each has been idle for [`IDLE_LOOK`] or longer, and has no buffers.
+/// Maximum number of idle connections without TLS. Each has been idle for [`IDLE_LOOK`] or longer, and has no buffers.
 pub const IDLE_CONNECTIONS_MAX: usize = 16_384;
 
 /// Time between two looks whether a connection is idle.

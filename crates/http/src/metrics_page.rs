@@ -14,7 +14,7 @@ use monitor::MetricsFormat;
 use std::net::IpAddr;
 
 /// The path of the page.
-const PATH: &str = "/metrics";
+pub(crate) const PATH: &str = "/metrics";
 
 /// The pause after which a collector may try again, in seconds.
 const RETRY_SECONDS: u32 = 1;

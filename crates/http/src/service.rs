@@ -167,10 +167,13 @@ impl ServedConnection {
         }
     }
 
-    /// Frees the state of the last request. The client logs in again with its next one.
+    /// Frees the state of the last request. A client without credentials logs in again with its next one.
     pub(crate) async fn free_request_state(&self) {
-        *self.known.lock().await = None;
-        *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+        let mut known = self.known.lock().await;
+        if known.as_ref().is_some_and(|known| known.token.is_none() && known.caller.entity().is_none()) {
+            *known = None;
+            *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+        }
         self.memory.settle_idle();
     }
 
@@ -341,6 +344,8 @@ async fn answer(connection: Arc<ServedConnection>, head: Parts, body: &mut Incom
     let is_clear = checked.is_ok();
     let config = &connection.shared().config;
     let is_tape = config.tape.as_ref().is_some_and(|tape| tape::is_below(tape, head.uri.path()));
+    let has_figures = (config.dashboard.is_some() && dashboard::is_below(head.uri.path()))
+        || (config.metrics.is_some() && head.uri.path() == metrics_page::PATH);
     let macaroon = config.macaroons.as_ref().filter(|_| !is_tape).and_then(|_| MacaroonEndpoint::of(&head));
     let replied = match checked {
         Ok(()) => respond(&connection, head, body).await,
@@ -353,12 +358,15 @@ async fn answer(connection: Arc<ServedConnection>, head: Parts, body: &mut Incom
     });
     let shared = connection.shared();
     reply.headers_mut().insert(SERVER, SERVER_NAME);
-    for (of, name, value) in &shared.static_headers {
-        if of.as_ref().is_none_or(|of| *of == method) {
-            reply.headers_mut().append(name.clone(), value.clone());
+    // Permissions for pages of other sites are about files.
+    if !has_figures {
+        for (of, name, value) in &shared.static_headers {
+            if of.as_ref().is_none_or(|of| *of == method) {
+                reply.headers_mut().append(name.clone(), value.clone());
+            }
         }
+        cors::add(reply.headers_mut(), origin, &shared.config.cors_origins);
     }
-    cors::add(reply.headers_mut(), origin, &shared.config.cors_origins);
     // Another server could find the next request at another place.
     if shared.is_draining() || !is_clear {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

@@ -144,6 +144,7 @@ impl ClientStream {
 
     /// Has the next reads return these bytes first.
     pub(crate) fn read_again(&mut self, bytes: Bytes) {
+        debug_assert!(self.again.is_empty(), "a connection with bytes left is not idle");
         self.again = bytes;
     }
 
@@ -152,11 +153,12 @@ impl ClientStream {
         !self.again.is_empty()
     }
 
-    /// Waits until the client has sent something, or has ended the connection.
-    pub(crate) async fn readable(&self) -> io::Result<()> {
+    /// Waits until the client of an idle connection has sent something. Returns `false` if it has ended the connection instead.
+    pub(crate) async fn has_sent(&self) -> bool {
         match &self.transport {
-            ClientTransport::Plain(stream) => stream.socket.readable().await,
-            ClientTransport::Tls(stream) => stream.get_ref().0.socket.readable().await,
+            ClientTransport::Plain(stream) => stream.socket.peek(&mut [0]).await.is_ok_and(|bytes| bytes > 0),
+            // These are never idle.
+            ClientTransport::Tls(_) => true,
         }
     }
 

@@ -15,9 +15,9 @@ use auth::{Entity, HostName, LoginPeer, RefusedLogin, Secret, ServerLogin, Serve
 use base::{LineLimit, Supervisor};
 use config::{Effective, PageReaders, PersistMode, ServerPages, TlsOperations};
 use http::{
-    Config, HeaderToCgi, HttpCopyObserver, HttpCounters, HttpCredentials, HttpDoor, HttpIdentity, HttpLogin,
-    HttpPeer, HttpRefusal, ListingPolicy, MacaroonEndpoints, MetricsPage, StaticHeader, StatusPages,
-    TapeRest,
+    Config, DashboardPage, HeaderToCgi, HttpCopyObserver, HttpCounters, HttpCredentials, HttpDoor,
+    HttpIdentity, HttpLogin, HttpPeer, HttpRefusal, ListingPolicy, MacaroonEndpoints, MetricsPage,
+    StaticHeader, StatusPages, TapeRest,
 };
 use net::Door;
 use session::{BearerLogin, HostRules, LoginPolicy, PendingLogins};
@@ -63,7 +63,10 @@ impl HttpService {
         let has_figures = pages.iter().any(Option::is_some);
         let metrics = has_figures.then_some(metrics);
         let certificates = tls.and_then(|tls| tls.client_protocol()).cloned();
-        let mut config = configuration(effective, (door, certificates), memory, &is_ending, pages);
+        let [page, dashboard] = pages;
+        let mut config = configuration(effective, (door, certificates), memory, &is_ending, page);
+        config.dashboard =
+            dashboard.map(|page| DashboardPage { page, is_own_host: own_names(effective, tls) });
         config.tls = tls.map(|tls| tls.https().clone());
         config.macaroons = macaroon_endpoints(effective, tls);
         let observer = monitors.copies.clone().map(|records| records as Arc<dyn HttpCopyObserver>);
@@ -105,7 +108,7 @@ fn configuration(
     (door, certificates): (&xroot::Config, Option<Arc<dyn ServerProtocol>>),
     memory: Arc<base::MemoryBudget>,
     is_ending: &Arc<AtomicBool>,
-    [metrics, dashboard]: [Option<MetricsPage>; 2],
+    metrics: Option<MetricsPage>,
 ) -> Config {
     let values = &effective.http;
     let headers_to_cgi = values.headers_to_cgi.iter().map(|rule| HeaderToCgi {
@@ -149,7 +152,7 @@ fn configuration(
         checksums: effective.protocol.checksums.offered.iter().map(|kind| kind.name().to_owned()).collect(),
         status,
         metrics,
-        dashboard,
+        dashboard: None,
         tape: tape_rest(effective),
     }
 }
@@ -181,14 +184,18 @@ fn tape_rest(effective: &Effective) -> Option<TapeRest> {
 /// Returns the endpoints for macaroons, if the configuration asks for them. The names of the server are those in
 /// its configuration and in its certificate, by which clients address it.
 fn macaroon_endpoints(effective: &Effective, tls: Option<&Arc<ServerTls>>) -> Option<MacaroonEndpoints> {
-    let (own, tls) = (effective.host.clone(), tls.cloned());
-    let is_own_host = move |host: &str| {
-        let names = tls.as_ref().map(|tls| tls.names()).unwrap_or_default();
-        names.iter().chain([&own]).any(|name| is_host_name(host, name))
-    };
     effective.issues_macaroons().then(|| MacaroonEndpoints {
         needs_tls: !effective.http.macaroons_without_tls,
-        is_own_host: Arc::new(is_own_host),
+        is_own_host: own_names(effective, tls),
+    })
+}
+
+/// Returns whether a header `Host` has a name of the server.
+fn own_names(effective: &Effective, tls: Option<&Arc<ServerTls>>) -> Arc<dyn Fn(&str) -> bool + Send + Sync> {
+    let (own, tls) = (effective.host.clone(), tls.cloned());
+    Arc::new(move |host: &str| {
+        let names = tls.as_ref().map(|tls| tls.names()).unwrap_or_default();
+        names.iter().chain([&own]).any(|name| is_host_name(host, name))
     })
 }
 

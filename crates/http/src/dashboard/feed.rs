@@ -1,8 +1,9 @@
 //! [`DashboardFeed`]: the events of the dashboard, made once for all viewers.
 
+use crate::DASHBOARD_PERIOD;
 use crate::config::MetricsPage;
 use crate::door::ConnectionEnd;
-use crate::{DASHBOARD_PERIOD, DASHBOARD_VIEWERS_MAX};
+use crate::host_shares::HeldShare;
 use bytes::Bytes;
 use monitor::MetricsFormat;
 use std::fmt::Write;
@@ -27,16 +28,15 @@ struct FeedState {
 }
 
 impl DashboardFeed {
-    /// Returns the events for one more viewer; `None` if there are too many viewers. They end with
-    /// `ends`.
+    /// Returns the events for one more viewer, whose place is kept until their end. They end with `ends`.
     pub(crate) fn watch(
         &self,
         page: &MetricsPage,
+        place: Option<HeldShare>,
         ends: watch::Receiver<ConnectionEnd>,
-    ) -> Option<mpsc::Receiver<io::Result<Bytes>>> {
+    ) -> mpsc::Receiver<io::Result<Bytes>> {
         let mut state = self.state();
         let events = match &state.events {
-            Some(events) if events.receiver_count() >= DASHBOARD_VIEWERS_MAX => return None,
             Some(events) => events.subscribe(),
             None => {
                 let (events, received) = watch::channel(Bytes::from_static(NOTHING));
@@ -47,8 +47,11 @@ impl DashboardFeed {
         };
         drop(state);
         let (to, parts) = mpsc::channel(1);
-        tokio::spawn(send(events, to, ends));
-        Some(parts)
+        tokio::spawn(async move {
+            let _place = place;
+            send(events, to, ends).await;
+        });
+        parts
     }
 
     fn state(&self) -> MutexGuard<'_, FeedState> {
@@ -57,11 +60,13 @@ impl DashboardFeed {
 
     /// Makes events until nobody wants them.
     async fn make(self, page: MetricsPage) {
+        let mut run = FeedRun { feed: self.clone(), has_ended: false };
         let mut periods = interval(DASHBOARD_PERIOD);
         periods.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             periods.tick().await;
             if self.ends_unwatched() {
+                run.has_ended = true;
                 return;
             }
             let text = (page.text)(MetricsFormat::Samples).await;
@@ -77,6 +82,20 @@ impl DashboardFeed {
         let mut state = self.state();
         state.events.take_if(|events| events.receiver_count() == 0);
         state.events.is_none()
+    }
+}
+
+/// The task that makes events. If it panics, the next viewer starts another one.
+struct FeedRun {
+    feed: DashboardFeed,
+    has_ended: bool,
+}
+
+impl Drop for FeedRun {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.feed.state().events = None;
+        }
     }
 }
 
@@ -116,7 +135,8 @@ fn event(now: SystemTime, text: &str) -> Bytes {
     // Writing to a string cannot fail.
     let _ = writeln!(event, "id: {millis}");
     for line in text.lines() {
-        let _ = writeln!(event, "data: {line}");
+        // A carriage return would end the line too.
+        let _ = writeln!(event, "data: {}", line.replace('\r', " "));
     }
     event.push('\n');
     Bytes::from(event)
@@ -161,17 +181,17 @@ mod tests {
 
     #[test]
     fn an_event_has_its_time_and_all_lines() {
-        let event = event(UNIX_EPOCH + Duration::from_millis(1500), "a 1\nb{c=\"d\\ne\"} 2\n");
-        assert_eq!(event, "id: 1500\ndata: a 1\ndata: b{c=\"d\\ne\"} 2\n\n");
+        let event = event(UNIX_EPOCH + Duration::from_millis(1500), "a 1\nb{c=\"d\\ne\rid: 2\"} 2\n");
+        assert_eq!(event, "id: 1500\ndata: a 1\ndata: b{c=\"d\\ne id: 2\"} 2\n\n");
     }
 
     #[tokio::test(start_paused = true)]
     async fn figures_are_collected_once_for_all_viewers_and_only_for_viewers() {
         let ((page, made), (_ends, received)) = (counted(), open());
         let feed = DashboardFeed::default();
-        let mut first = feed.watch(&page, received.clone()).unwrap();
+        let mut first = feed.watch(&page, None, received.clone());
         assert!(figures(&mut first).await.ends_with("data: a 0\n\n"));
-        let mut second = feed.watch(&page, received.clone()).unwrap();
+        let mut second = feed.watch(&page, None, received.clone());
         assert!(next(&mut second).await.ends_with("data: a 0\n\n"));
         // The second text is missing.
         for viewer in [&mut first, &mut second] {
@@ -184,14 +204,14 @@ mod tests {
         sleep(10 * DASHBOARD_PERIOD).await;
         assert_eq!(made.load(Ordering::Relaxed), before);
         // Nothing that is old is shown to a later viewer.
-        let mut third = feed.watch(&page, received).unwrap();
+        let mut third = feed.watch(&page, None, received);
         assert!(figures(&mut third).await.ends_with(&format!("data: a {before}\n\n")));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_viewer_gets_the_newest_event() {
         let ((page, made), (_ends, received)) = (counted(), open());
-        let mut parts = DashboardFeed::default().watch(&page, received).unwrap();
+        let mut parts = DashboardFeed::default().watch(&page, None, received);
         sleep(20 * DASHBOARD_PERIOD + DASHBOARD_PERIOD / 2).await;
         // The one that waits in the channel is old.
         next(&mut parts).await;
@@ -200,15 +220,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_number_of_viewers_is_limited() {
+    async fn a_panic_ends_the_events_of_present_viewers_only() {
         let ((page, _), (_ends, received)) = (counted(), open());
+        let panics = MetricsPage { text: Arc::new(|_| panic!("a test")), ..page.clone() };
         let feed = DashboardFeed::default();
-        let watch = || feed.watch(&page, received.clone());
-        let mut viewers: Vec<_> = (0..DASHBOARD_VIEWERS_MAX).map(|_| watch().unwrap()).collect();
-        assert!(watch().is_none());
-        viewers.pop();
-        sleep(DASHBOARD_PERIOD).await;
-        assert!(watch().is_some());
+        let mut first = feed.watch(&panics, None, received.clone());
+        while first.recv().await.is_some() {}
+        let mut second = feed.watch(&page, None, received);
+        assert!(figures(&mut second).await.ends_with("data: a 0\n\n"));
     }
 
     #[tokio::test(start_paused = true)]
@@ -216,15 +235,15 @@ mod tests {
         for end in [ConnectionEnd::AfterRequest, ConnectionEnd::Now] {
             let ((page, _), (ends, received)) = (counted(), open());
             let feed = DashboardFeed::default();
-            let mut reading = feed.watch(&page, received.clone()).unwrap();
-            let mut stalled = feed.watch(&page, received.clone()).unwrap();
+            let mut reading = feed.watch(&page, None, received.clone());
+            let mut stalled = feed.watch(&page, None, received.clone());
             next(&mut reading).await;
             next(&mut reading).await;
             sleep(3 * DASHBOARD_PERIOD).await;
             ends.send_replace(end);
             while reading.recv().await.is_some() {}
             while stalled.recv().await.is_some() {}
-            let mut late = feed.watch(&page, received).unwrap();
+            let mut late = feed.watch(&page, None, received);
             assert!(late.recv().await.is_none());
         }
     }

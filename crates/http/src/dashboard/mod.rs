@@ -9,16 +9,17 @@ mod feed;
 
 pub(crate) use feed::DashboardFeed;
 
-use crate::config::MetricsPage;
+use crate::config::{DashboardPage, MetricsPage};
 use crate::door::HttpFrontEnd;
+use crate::host_shares::SharedPart;
 use crate::reply::{self, ReplyBody, RequestReply};
 use crate::{metrics_page, status};
 use bytes::Bytes;
-use hyper::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION};
+use hyper::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, LOCATION};
 use hyper::header::{HeaderName, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 /// The path of the page, with that of its parts below it.
@@ -26,6 +27,10 @@ const PATH: &str = "/dashboard";
 
 /// The path of the events, behind that of the page.
 const EVENTS: &str = "/events";
+
+/// Headers that the library does not name.
+const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The pause after which a viewer may try again, in seconds.
 const RETRY_SECONDS: u32 = 5;
@@ -57,18 +62,49 @@ const PARTS: [PagePart; 4] = [
 
 /// Returns a part of the page; `None` if the request has another path, or the page is absent.
 pub(crate) fn reply(shared: &Arc<HttpFrontEnd>, peer: IpAddr, head: &Parts) -> Option<RequestReply> {
-    let page = shared.config.dashboard.as_ref()?;
-    let path = head.uri.path().strip_prefix(PATH)?;
+    let DashboardPage { page, is_own_host } = shared.config.dashboard.as_ref()?;
+    let path = head.uri.path().strip_prefix(PATH).filter(|_| is_below(head.uri.path()))?;
     let part = PARTS.iter().find(|part| part.path == path);
-    if part.is_none() && path != EVENTS && path != "/" {
-        return None;
-    }
-    let replied = metrics_page::refusal(page, peer, head).unwrap_or_else(|| match part {
+    let refused = metrics_page::refusal(page, peer, head).or_else(|| foreign(head, is_own_host.as_ref()));
+    let replied = refused.unwrap_or_else(|| match part {
         Some(part) => text(part, &head.method),
-        None if path == EVENTS => events(shared, page, &head.method),
+        None if path == EVENTS => events(shared, page, peer, &head.method),
         None => moved(),
     });
     Some(protected(replied))
+}
+
+/// Reports whether a path is one of the page.
+pub(crate) fn is_below(path: &str) -> bool {
+    let Some(path) = path.strip_prefix(PATH) else { return false };
+    path == "/" || path == EVENTS || PARTS.iter().any(|part| part.path == path)
+}
+
+/// Refuses requests that a page of another site makes a browser send: with a name that its owner has lead to this server, or
+/// with a link.
+fn foreign(head: &Parts, is_own_host: &(dyn Fn(&str) -> bool + Send + Sync)) -> Option<RequestReply> {
+    let text = |name: HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok());
+    let is_own = text(HOST).is_some_and(|host| is_literal(host) || is_own_host(host));
+    let is_of_other_site = text(SEC_FETCH_SITE).is_some_and(|site| !["same-origin", "none"].contains(&site));
+    // The page itself may be reached by a link.
+    let is_page = head.uri.path() == PATH;
+    if is_own && (is_page || !is_of_other_site) {
+        return None;
+    }
+    let what = "The dashboard is served under the name of the server, its address, or localhost.";
+    Some(reply::refused(StatusCode::FORBIDDEN, what))
+}
+
+/// Reports whether a header `Host` is an address or `localhost`, which no other site can have as its name.
+fn is_literal(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let v6 = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<Ipv4Addr>().is_ok()
+        || v6.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
 }
 
 fn text(part: &PagePart, method: &Method) -> RequestReply {
@@ -80,13 +116,16 @@ fn text(part: &PagePart, method: &Method) -> RequestReply {
     replied
 }
 
-fn events(shared: &Arc<HttpFrontEnd>, page: &MetricsPage, method: &Method) -> RequestReply {
+fn events(shared: &Arc<HttpFrontEnd>, page: &MetricsPage, peer: IpAddr, method: &Method) -> RequestReply {
     let mut replied = match *method {
         Method::HEAD => reply::empty(StatusCode::OK),
-        _ => match shared.dashboard.watch(page, shared.ends.clone()) {
-            Some(parts) => reply::with_body(StatusCode::OK, ReplyBody::Parts { parts, left: None }),
-            None => return reply::later(RETRY_SECONDS),
-        },
+        _ => {
+            let Some(place) = shared.shares.take(peer, SharedPart::Viewer) else {
+                return reply::later(RETRY_SECONDS);
+            };
+            let parts = shared.dashboard.watch(page, Some(place), shared.ends.clone());
+            reply::with_body(StatusCode::OK, ReplyBody::Parts { parts, left: None })
+        }
     };
     replied.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     replied
@@ -100,11 +139,69 @@ fn moved() -> RequestReply {
 }
 
 fn protected(mut replied: RequestReply) -> RequestReply {
-    let headers: [(HeaderName, HeaderValue); 3] = [
+    let headers: [(HeaderName, HeaderValue); 4] = [
+        (CROSS_ORIGIN_RESOURCE_POLICY, HeaderValue::from_static("same-origin")),
         (CONTENT_SECURITY_POLICY, POLICY),
         (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
         (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
     ];
     replied.headers_mut().extend(headers);
     status::uncached(replied)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::Request;
+
+    fn is_refused(path: &str, host: Option<&str>, site: Option<&str>) -> bool {
+        let mut request = Request::builder().uri(path);
+        for (name, value) in [("host", host), ("sec-fetch-site", site)] {
+            if let Some(value) = value {
+                request = request.header(name, value);
+            }
+        }
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        foreign(&head, &|host| host == "server.example:1094").is_some()
+    }
+
+    #[test]
+    fn names_of_other_sites_do_not_reach_the_page() {
+        for host in [
+            "localhost",
+            "LOCALHOST:1094",
+            "127.0.0.1:1094",
+            "192.0.2.7",
+            "[::1]:1094",
+            "[2001:db8::1]",
+            "server.example:1094",
+        ] {
+            assert!(!is_refused("/dashboard/events", Some(host), None), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "evil.example:1094",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "::1:x",
+            "",
+            "1.2.3",
+        ] {
+            assert!(is_refused("/dashboard/events", Some(host), None), "{host}");
+        }
+        assert!(is_refused("/dashboard", None, None));
+    }
+
+    #[test]
+    fn other_sites_may_link_to_the_page_and_read_nothing_of_it() {
+        for (site, page, parts) in [
+            ("none", false, false),
+            ("same-origin", false, false),
+            ("same-site", false, true),
+            ("cross-site", false, true),
+        ] {
+            let refused = |path| is_refused(path, Some("localhost"), Some(site));
+            assert_eq!([refused("/dashboard"), refused("/dashboard/events")], [page, parts], "{site}");
+        }
+    }
 }

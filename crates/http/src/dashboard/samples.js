@@ -1,6 +1,6 @@
 // Samples of metrics: their text, rates and percentiles. Nothing here knows the page.
 
-const SAMPLE = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$/;
+const SAMPLE = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$/s;
 const LABEL = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g;
 const ESCAPED = { n: "\n", "\\": "\\", '"': '"' };
 

@@ -147,6 +147,7 @@ const bad = (text) => ({ text, className: "bad" });
 
 /** A cell with a bar. Screens without it, and readers of screens, have the text. */
 function used(part) {
+  if (!Number.isFinite(part)) return shown.percent();
   const meter = element("meter", { min: 0, max: 1, low: 0.85, high: 0.95, optimum: 0, value: part });
   meter.setAttribute("aria-label", "used");
   return { node: meter, text: ` ${shown.percent(part)}` };

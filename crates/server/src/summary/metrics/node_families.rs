@@ -155,7 +155,7 @@ impl ServerMetrics {
 fn nodes(text: &mut MetricsText, found: &NodeStatus) {
     let mut family = text.family(MetricKind::Info, "scalla_dashboard_parent", "Nodes above this one.");
     for parent in &found.parents {
-        family.sample(&[("address", parent)], 1);
+        family.sample(&[("address", &short(parent))], 1);
     }
     let mut family = text.family(MetricKind::Info, "scalla_dashboard_node", "Nodes below this one.");
     for child in &found.children {
@@ -169,13 +169,16 @@ fn nodes(text: &mut MetricsText, found: &NodeStatus) {
         ];
         let [slot, load, free, total, used] = numbers.map(|number| number.to_string());
         let age = child.age_seconds.map(|age| age.to_string()).unwrap_or_default();
+        let site = child.site.as_deref().unwrap_or_default();
+        let [role, address, site, version, state] =
+            [&child.role, &child.address, site, &child.version, &child.state].map(short);
         let labels = [
             ("slot", slot.as_str()),
-            ("role", &child.role),
-            ("address", &child.address),
-            ("site", child.site.as_deref().unwrap_or_default()),
-            ("version", &child.version),
-            ("state", &child.state),
+            ("role", &role),
+            ("address", &address),
+            ("site", &site),
+            ("version", &version),
+            ("state", &state),
             ("age_seconds", &age),
             ("load_percent", &load),
             ("load_part", part),
@@ -184,5 +187,26 @@ fn nodes(text: &mut MetricsText, found: &NodeStatus) {
             ("used_percent", &used),
         ];
         family.sample(&labels, 1);
+    }
+}
+
+/// Maximum length of a name that another node has chosen, in characters.
+const NAME_CHARS_MAX: usize = 128;
+
+/// Returns a name that another node has chosen, with its control characters escaped, and cut.
+fn short(name: &str) -> String {
+    base::shown(name).to_string().chars().take(NAME_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_other_nodes_are_on_one_line_and_short() {
+        assert_eq!(short("a site"), "a site");
+        let odd = short("x\rid: 1\n\u{2028}y\u{85}");
+        assert!(!odd.contains(|c: char| c.is_control()), "{odd:?}");
+        assert_eq!(short(&"é".repeat(1000)).chars().count(), NAME_CHARS_MAX);
     }
 }
