@@ -2,6 +2,7 @@
 
 use crate::host_shares::HeldShare;
 use base::{Descriptor, Error, ErrorKind, Extent, Now, Owner, ReadPiece};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -248,6 +249,21 @@ impl RequestFile {
             Value::Stat(stat) => Ok(stat),
             _ => Err(Error::new(ErrorKind::ServerError, "the file has no status")),
         }
+    }
+
+    /// Returns the descriptor for `sendfile`, if there is one.
+    pub(crate) fn lend(&self) -> Option<BorrowedFd<'_>> {
+        self.file.lend().filter(|_| !self.file.is_writable())
+    }
+
+    /// Reports whether these bytes are known to be in memory.
+    pub(crate) fn is_resident(&self, offset: u64, length: usize) -> bool {
+        self.file.is_resident(offset, length)
+    }
+
+    /// Has bytes fetched from the disk, which will be wanted soon.
+    pub(crate) fn prefetch(&self, offset: u64, length: u64) {
+        self.file.prefetch(offset, length);
     }
 
     /// Appends bytes to `into`. Fewer than `length` mean the end of the file.

@@ -5,11 +5,12 @@
 
 use crate::call::RequestFile;
 use crate::door::HttpFrontEnd;
+use crate::handover::HandedBody;
 use crate::memory::HttpCharge;
 use crate::reply::{self, ReplyBody, RequestRefusal, RequestReply};
 use crate::service::ServedConnection;
 use crate::transfer_status::{self, TrailedParts};
-use crate::{CHUNK_BYTES, INLINE_BYTES_MAX, SMALL_CHUNK_BYTES};
+use crate::{CHUNK_BYTES, INLINE_BYTES_MAX, SENDFILE_BYTES_MIN, SMALL_CHUNK_BYTES};
 use auth::SystemRng;
 use base::{Error, MemoryPurpose, Rng};
 use bytes::Bytes;
@@ -37,6 +38,8 @@ pub(crate) struct FileReply {
     pub(crate) connection: Arc<ServedConnection>,
     /// The client wants the result of the transfer behind the body.
     pub(crate) has_trailer: bool,
+    /// The body can be handed over, see [`FileHandover`](crate::handover::FileHandover).
+    pub(crate) by_sendfile: bool,
 }
 
 /// A piece of a body.
@@ -46,8 +49,8 @@ enum BodyPiece {
 }
 
 /// Bytes of a file with their share of the memory for chunks.
-struct FileChunk {
-    bytes: Vec<u8>,
+pub(crate) struct FileChunk {
+    pub(crate) bytes: Vec<u8>,
     _share: Option<ChunkShare>,
 }
 
@@ -68,7 +71,7 @@ impl AsRef<[u8]> for FileChunk {
 
 /// Returns the reply with the wanted parts of a file.
 pub(crate) async fn reply(wanted: FileReply) -> Result<RequestReply, RequestRefusal> {
-    let FileReply { file, size, ranges, connection, has_trailer } = wanted;
+    let FileReply { file, size, ranges, connection, has_trailer, by_sendfile } = wanted;
     let status = if ranges.is_some() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
     let mut content_range = None;
     let mut content_type = BINARY.to_owned();
@@ -85,7 +88,11 @@ pub(crate) async fn reply(wanted: FileReply) -> Result<RequestReply, RequestRefu
         }
     };
     let length = pieces.iter().map(BodyPiece::length).sum();
+    let is_sent = by_sendfile && length >= SENDFILE_BYTES_MIN && file.lend().is_some();
     let body = match (has_trailer, length <= INLINE_BYTES_MAX) {
+        (false, false) if is_sent && let [BodyPiece::File(range)] = pieces.as_slice() => {
+            ReplyBody::Handed(HandedBody::new(&connection, file, range.clone()))
+        }
         (true, _) => TrailedParts::body(streamed(file, pieces, connection), length),
         (false, true) => ReplyBody::Whole(inline(file, &pieces).await?),
         (false, false) => ReplyBody::Parts { parts: streamed(file, pieces, connection), left: Some(length) },
@@ -190,22 +197,13 @@ async fn send_range(
     while at < range.end {
         // A place for the part first, so that no memory is held meanwhile.
         let Ok(place) = to.reserve().await else { return false };
-        // Without shared memory the parts are small, so that slow clients delay nobody.
-        let share = chunk_share(shared);
-        let most = if share.is_some() { CHUNK_BYTES } else { SMALL_CHUNK_BYTES };
-        let length = usize::try_from(range.end - at).unwrap_or(most).min(most);
-        let mut bytes = Vec::with_capacity(length);
-        match file.read(at, length, &mut bytes).await {
-            Ok(0) => {
-                place.send(Err(shorter()));
-                return false;
+        match chunk(file, shared, at..range.end).await {
+            Ok(chunk) => {
+                at += u64::try_from(chunk.bytes.len()).unwrap_or(u64::MAX);
+                place.send(Ok(Bytes::from_owner(chunk)));
             }
-            Ok(read) => {
-                at += u64::try_from(read).unwrap_or(u64::MAX);
-                place.send(Ok(Bytes::from_owner(FileChunk { bytes, _share: share })));
-            }
-            Err(Error { text, .. }) => {
-                place.send(Err(io::Error::other(text)));
+            Err(error) => {
+                place.send(Err(error));
                 return false;
             }
         }
@@ -213,7 +211,25 @@ async fn send_range(
     true
 }
 
-fn shorter() -> io::Error {
+/// Reads the begin of a range that is not empty.
+pub(crate) async fn chunk(
+    file: &RequestFile,
+    shared: &HttpFrontEnd,
+    range: Range<u64>,
+) -> io::Result<FileChunk> {
+    // Without shared memory the parts are small, so that slow clients delay nobody.
+    let share = chunk_share(shared);
+    let most = if share.is_some() { CHUNK_BYTES } else { SMALL_CHUNK_BYTES };
+    let length = usize::try_from(range.end - range.start).unwrap_or(most).min(most);
+    let mut bytes = Vec::with_capacity(length);
+    match file.read(range.start, length, &mut bytes).await {
+        Ok(0) => Err(shorter()),
+        Ok(_) => Ok(FileChunk { bytes, _share: share }),
+        Err(Error { text, .. }) => Err(io::Error::other(text)),
+    }
+}
+
+pub(crate) fn shorter() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the file has become shorter")
 }
 

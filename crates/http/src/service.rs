@@ -6,6 +6,7 @@ use crate::config::{HttpCredentials, HttpIdentity, HttpPeer, HttpRefusal};
 use crate::connection::HttpPermit;
 use crate::dashboard;
 use crate::door::HttpFrontEnd;
+use crate::handover::FileHandover;
 use crate::host_shares::SharedPart;
 use crate::macaroons::{self, MacaroonEndpoint};
 use crate::memory::{self, ChargedBody, ConnectionMemory};
@@ -109,6 +110,7 @@ pub(crate) struct ServedConnection {
     pub(crate) calls: Calls,
     pub(crate) memory: ConnectionMemory,
     pub(crate) activity: Arc<ConnectionActivity>,
+    pub(crate) handover: Arc<FileHandover>,
     departure: ClientDeparture,
     known: Mutex<Option<KnownClient>>,
     /// The caller of the last request, for the end of the connection.
@@ -135,6 +137,7 @@ impl ServedConnection {
             calls,
             memory,
             activity: ConnectionActivity::new(),
+            handover: Arc::default(),
             departure: ClientDeparture::default(),
             known: Mutex::default(),
             last: std::sync::Mutex::default(),

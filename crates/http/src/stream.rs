@@ -11,10 +11,11 @@ use crate::progress::ClientProgress;
 use crate::{LINGER_BYTES_MAX, LINGER_TIME_MAX};
 use bytes::Bytes;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_rustls::server::TlsStream;
@@ -34,6 +35,24 @@ impl RewoundStream {
     pub(crate) fn new(first: Vec<u8>, socket: TcpStream, mut bytes: ConnectionBytes) -> Self {
         bytes.receive(first.len());
         Self { first, at: 0, socket, bytes }
+    }
+
+    /// Sends a part of a file. `Ok(0)` means that the file ends before it.
+    fn poll_send_file(
+        &mut self,
+        context: &mut Context<'_>,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.socket.poll_write_ready(context))?;
+            let send = || net::send_file(self.socket.as_fd(), file, offset, length);
+            match self.socket.try_io(Interest::WRITABLE, send) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                sent => return self.count(Poll::Ready(sent)),
+            }
+        }
     }
 
     fn count(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -162,6 +181,21 @@ impl ClientStream {
         }
     }
 
+    /// Sends a part of a file on a connection without TLS. `Ok(0)` means that the file ends before it.
+    pub(crate) fn poll_send_file(
+        &mut self,
+        context: &mut Context<'_>,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+    ) -> Poll<io::Result<usize>> {
+        let sent = match &mut self.transport {
+            ClientTransport::Plain(stream) => stream.poll_send_file(context, file, offset, length),
+            ClientTransport::Tls(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+        };
+        self.limit(context, sent, |bytes| *bytes)
+    }
+
     /// Frees the timer of writes. The next write that waits has a new one.
     pub(crate) fn free_timer(&mut self) {
         self.stall = None;
@@ -195,7 +229,11 @@ impl ClientStream {
     ) -> Poll<io::Result<T>> {
         let slow =
             || io::Error::new(io::ErrorKind::TimedOut, "the client does not take the reply, or too slowly");
-        self.activity.write(outcome.is_pending());
+        let moved = match &outcome {
+            Poll::Ready(Ok(done)) => bytes(done),
+            Poll::Ready(Err(_)) | Poll::Pending => 0,
+        };
+        self.activity.write(moved, outcome.is_pending());
         if let Poll::Ready(done) = outcome {
             let waited = self.waits.take().map(|since| since.elapsed()).unwrap_or_default();
             let may_go_on = self.progress.count(waited, done.as_ref().map_or(0, bytes));

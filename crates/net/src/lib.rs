@@ -46,6 +46,7 @@
 //! | `alarm` | the timer that limits a wait of the reactor |
 //! | `listener` | [`Listener`]: bind, accept, refuse when descriptors are exhausted |
 //! | `door` | [`Door`]: detection of the protocol by the first bytes |
+//! | `send_file` | `sendfile` for other sockets |
 //! | `socket` | [`Socket`]: readiness, reads, vectored writes, `sendfile` |
 //! | `polling` | adaptive polling for the next request before sleeping |
 //! | `loop_waker` | [`LoopWaker`]: a descriptor that wakes a loop |
@@ -70,6 +71,7 @@ mod loops;
 mod polling;
 mod reactor;
 mod round_hook;
+mod send_file;
 mod socket;
 mod source;
 mod task_waker;
@@ -91,6 +93,7 @@ pub use loops::{LOOPS_MAX, LoopHandle, LoopPresence, Loops, spawn_essential};
 pub use polling::{POLLING_CONNECTIONS_MAX, POLLING_MOMENT};
 pub use reactor::enable_batching;
 pub use round_hook::set_round_hook;
+pub use send_file::send_file;
 pub use socket::{DetachedSocket, Keepalive, Socket, SocketConfig};
 pub use tcp_usage::{TcpUsage, connection_addresses, tcp_usage};
 pub use tls::{ENCRYPTED_BYTES_MAX, HANDSHAKE_BYTES_MAX, HELD_BYTES_MAX, TlsServer};
