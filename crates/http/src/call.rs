@@ -256,14 +256,18 @@ impl RequestFile {
         self.file.lend().filter(|_| !self.file.is_writable())
     }
 
-    /// Reports whether these bytes are known to be in memory.
-    pub(crate) fn is_resident(&self, offset: u64, length: usize) -> bool {
-        self.file.is_resident(offset, length)
+    /// Reports whether it is known which bytes are in memory.
+    pub(crate) fn knows_memory(&self) -> bool {
+        self.file.is_resident(0, 0)
     }
 
-    /// Has bytes fetched from the disk, which will be wanted soon.
-    pub(crate) fn prefetch(&self, offset: u64, length: u64) {
-        self.file.prefetch(offset, length);
+    /// Reports whether these bytes are known to be in memory, the last one complete: pages that are being read count as
+    /// there otherwise.
+    pub(crate) fn is_in_memory(&self, offset: u64, length: usize) -> bool {
+        let last = offset.saturating_add(u64::try_from(length).unwrap_or(u64::MAX).saturating_sub(1));
+        let mut byte = [0];
+        self.file.is_resident(offset, length)
+            && matches!(self.file.read_now(last, &mut byte), Now::Done(Ok(_)))
     }
 
     /// Appends bytes to `into`. Fewer than `length` mean the end of the file.

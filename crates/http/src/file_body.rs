@@ -49,8 +49,8 @@ enum BodyPiece {
 }
 
 /// Bytes of a file with their share of the memory for chunks.
-pub(crate) struct FileChunk {
-    pub(crate) bytes: Vec<u8>,
+struct FileChunk {
+    bytes: Vec<u8>,
     _share: Option<ChunkShare>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) async fn reply(wanted: FileReply) -> Result<RequestReply, RequestRefu
         }
     };
     let length = pieces.iter().map(BodyPiece::length).sum();
-    let is_sent = by_sendfile && length >= SENDFILE_BYTES_MIN && file.lend().is_some();
+    let is_sent = by_sendfile && length >= SENDFILE_BYTES_MIN && file.lend().is_some() && file.knows_memory();
     let body = match (has_trailer, length <= INLINE_BYTES_MAX) {
         (false, false) if is_sent && let [BodyPiece::File(range)] = pieces.as_slice() => {
             ReplyBody::Handed(HandedBody::new(&connection, file, range.clone()))
@@ -165,6 +165,15 @@ async fn inline(file: RequestFile, pieces: &[BodyPiece]) -> Result<Bytes, Reques
     Ok(Bytes::from(bytes))
 }
 
+/// Returns the parts of a range, which a task of its own reads.
+pub(crate) fn rest(
+    file: RequestFile,
+    range: Range<u64>,
+    connection: Arc<ServedConnection>,
+) -> mpsc::Receiver<io::Result<Bytes>> {
+    streamed(file, vec![BodyPiece::File(range)], connection)
+}
+
 /// Returns the parts of a body, which a task of its own reads.
 fn streamed(
     file: RequestFile,
@@ -197,36 +206,27 @@ async fn send_range(
     while at < range.end {
         // A place for the part first, so that no memory is held meanwhile.
         let Ok(place) = to.reserve().await else { return false };
-        match chunk(file, shared, at..range.end).await {
-            Ok(chunk) => {
-                at += u64::try_from(chunk.bytes.len()).unwrap_or(u64::MAX);
-                place.send(Ok(Bytes::from_owner(chunk)));
+        // Without shared memory the parts are small, so that slow clients delay nobody.
+        let share = chunk_share(shared);
+        let most = if share.is_some() { CHUNK_BYTES } else { SMALL_CHUNK_BYTES };
+        let length = usize::try_from(range.end - at).unwrap_or(most).min(most);
+        let mut bytes = Vec::with_capacity(length);
+        match file.read(at, length, &mut bytes).await {
+            Ok(0) => {
+                place.send(Err(shorter()));
+                return false;
             }
-            Err(error) => {
-                place.send(Err(error));
+            Ok(read) => {
+                at += u64::try_from(read).unwrap_or(u64::MAX);
+                place.send(Ok(Bytes::from_owner(FileChunk { bytes, _share: share })));
+            }
+            Err(Error { text, .. }) => {
+                place.send(Err(io::Error::other(text)));
                 return false;
             }
         }
     }
     true
-}
-
-/// Reads the begin of a range that is not empty.
-pub(crate) async fn chunk(
-    file: &RequestFile,
-    shared: &HttpFrontEnd,
-    range: Range<u64>,
-) -> io::Result<FileChunk> {
-    // Without shared memory the parts are small, so that slow clients delay nobody.
-    let share = chunk_share(shared);
-    let most = if share.is_some() { CHUNK_BYTES } else { SMALL_CHUNK_BYTES };
-    let length = usize::try_from(range.end - range.start).unwrap_or(most).min(most);
-    let mut bytes = Vec::with_capacity(length);
-    match file.read(range.start, length, &mut bytes).await {
-        Ok(0) => Err(shorter()),
-        Ok(_) => Ok(FileChunk { bytes, _share: share }),
-        Err(Error { text, .. }) => Err(io::Error::other(text)),
-    }
 }
 
 pub(crate) fn shorter() -> io::Error {

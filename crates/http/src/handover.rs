@@ -6,10 +6,10 @@
 
 use crate::activity::ConnectionActivity;
 use crate::call::RequestFile;
-use crate::door::{ConnectionEnd, HttpFrontEnd};
-use crate::file_body::{self, FileChunk};
-use crate::service::ServedConnection;
-use crate::stream::ClientStream;
+use crate::door::ConnectionEnd;
+use crate::file_body;
+use crate::service::{NoBody, ServedConnection};
+use crate::stream::{ClientStream, SentPart};
 use hyper::Version;
 use hyper::header::CONNECTION;
 use hyper::http::request::Parts;
@@ -22,9 +22,6 @@ use tokio::io::AsyncWriteExt;
 
 /// Bytes that are looked for in memory and sent together.
 const SENT_TOGETHER: u64 = 512 * 1024;
-
-/// Bytes that are wanted from a disk before they are needed.
-const FETCHED_AHEAD: u64 = 2 << 20;
 
 /// A file of which a part is to be sent.
 pub(crate) struct HandedFile {
@@ -103,16 +100,17 @@ pub(crate) fn is_possible(connection: &ServedConnection, head: &Parts) -> bool {
         && !connection.is_tls()
         && !shared.is_draining()
         && head.version == Version::HTTP_11
+        // Its body would be taken for the next request, because only the library knows its end.
+        && head.extensions.get::<NoBody>().is_some()
         && keeps_alive
 }
 
 impl HandedFile {
     /// Sends the part. Returns `false` if the connection is to end, because not all of it was sent.
-    pub(crate) async fn send(self, connection: &ServedConnection, stream: &mut ClientStream) -> bool {
-        let shared = connection.shared();
-        let mut ends = shared.ends.clone();
+    pub(crate) async fn send(self, connection: &Arc<ServedConnection>, stream: &mut ClientStream) -> bool {
+        let mut ends = connection.shared().ends.clone();
         tokio::select! {
-            sent = self.send_all(shared, stream) => match sent {
+            sent = self.send_all(connection, stream) => match sent {
                 Ok(()) => true,
                 Err(error) => {
                     tracing::debug!("HTTP connection: {error}");
@@ -123,26 +121,25 @@ impl HandedFile {
         }
     }
 
-    async fn send_all(&self, shared: &HttpFrontEnd, stream: &mut ClientStream) -> io::Result<()> {
+    async fn send_all(self, connection: &Arc<ServedConnection>, stream: &mut ClientStream) -> io::Result<()> {
         let Self { file, range } = self;
         let mut at = range.start;
         while at < range.end {
             let length = usize::try_from((range.end - at).min(SENT_TOGETHER)).unwrap_or(usize::MAX);
-            let lent = file.lend().filter(|_| file.is_resident(at, length));
-            let sent = match lent {
-                Some(lent) => poll_fn(|context| stream.poll_send_file(context, lent, at, length)).await?,
-                // A disk is waited for elsewhere, while it fetches what comes next.
-                None => {
-                    file.prefetch(at, FETCHED_AHEAD.min(range.end - at));
-                    let FileChunk { bytes, .. } = file_body::chunk(file, shared, at..range.end).await?;
-                    stream.write_all(&bytes).await?;
-                    bytes.len()
-                }
-            };
-            if sent == 0 {
-                return Err(file_body::shorter());
+            let Some(lent) = file.lend() else { break };
+            let is_in_memory = || file.is_in_memory(at, length);
+            let part = SentPart { file: lent, offset: at, length, is_in_memory: &is_in_memory };
+            match poll_fn(|context| stream.poll_send_file(context, &part)).await {
+                Ok(0) => return Err(file_body::shorter()),
+                Ok(sent) => at += u64::try_from(sent).unwrap_or(u64::MAX),
+                // The disk is waited for by others. What it fetches ahead would not be complete either.
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => break,
+                Err(error) => return Err(error),
             }
-            at += u64::try_from(sent).unwrap_or(u64::MAX);
+        }
+        let mut parts = file_body::rest(file, at..range.end, connection.clone());
+        while let Some(part) = parts.recv().await {
+            stream.write_all(&part?).await?;
         }
         stream.flush().await
     }

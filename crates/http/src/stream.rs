@@ -23,6 +23,15 @@ use tokio_rustls::server::TlsStream;
 /// Number of bytes that are discarded at once.
 const DISCARDED_BYTES: usize = 4096;
 
+/// A part of a file that is to be sent.
+pub(crate) struct SentPart<'a> {
+    pub(crate) file: BorrowedFd<'a>,
+    pub(crate) offset: u64,
+    pub(crate) length: usize,
+    /// Reports whether the part is in memory.
+    pub(crate) is_in_memory: &'a (dyn Fn() -> bool + Sync),
+}
+
 /// A socket behind bytes that were read from it before.
 pub(crate) struct RewoundStream {
     first: Vec<u8>,
@@ -37,20 +46,23 @@ impl RewoundStream {
         Self { first, at: 0, socket, bytes }
     }
 
-    /// Sends a part of a file. `Ok(0)` means that the file ends before it.
-    fn poll_send_file(
-        &mut self,
-        context: &mut Context<'_>,
-        file: BorrowedFd<'_>,
-        offset: u64,
-        length: usize,
-    ) -> Poll<io::Result<usize>> {
+    /// Sends a part of a file, as [`ClientStream::poll_send_file`] does.
+    fn poll_send_file(&mut self, context: &mut Context<'_>, part: &SentPart<'_>) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.socket.poll_write_ready(context))?;
-            let send = || net::send_file(self.socket.as_fd(), file, offset, length);
+            // The bytes may have left the memory while the client was waited for.
+            if !(part.is_in_memory)() {
+                return Poll::Ready(Err(io::ErrorKind::ResourceBusy.into()));
+            }
+            let send = || net::send_file(self.socket.as_fd(), part.file, part.offset, part.length);
             match self.socket.try_io(Interest::WRITABLE, send) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                sent => return self.count(Poll::Ready(sent)),
+                sent => {
+                    if let Ok(bytes) = &sent {
+                        self.bytes.send_file(*bytes);
+                    }
+                    return Poll::Ready(sent);
+                }
             }
         }
     }
@@ -161,10 +173,12 @@ impl ClientStream {
         }
     }
 
-    /// Has the next reads return these bytes first.
+    /// Has the next reads return these bytes first. They were read before those that are still to be read again.
     pub(crate) fn read_again(&mut self, bytes: Bytes) {
-        debug_assert!(self.again.is_empty(), "a connection with bytes left is not idle");
-        self.again = bytes;
+        self.again = match self.again.is_empty() {
+            true => bytes,
+            false => [bytes, std::mem::take(&mut self.again)].concat().into(),
+        };
     }
 
     /// Reports whether there are such bytes.
@@ -181,16 +195,15 @@ impl ClientStream {
         }
     }
 
-    /// Sends a part of a file on a connection without TLS. `Ok(0)` means that the file ends before it.
+    /// Sends a part of a file on a connection without TLS. `Ok(0)` means that the file ends before it, and
+    /// [`io::ErrorKind::ResourceBusy`] that it is not in memory.
     pub(crate) fn poll_send_file(
         &mut self,
         context: &mut Context<'_>,
-        file: BorrowedFd<'_>,
-        offset: u64,
-        length: usize,
+        part: &SentPart<'_>,
     ) -> Poll<io::Result<usize>> {
         let sent = match &mut self.transport {
-            ClientTransport::Plain(stream) => stream.poll_send_file(context, file, offset, length),
+            ClientTransport::Plain(stream) => stream.poll_send_file(context, part),
             ClientTransport::Tls(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         };
         self.limit(context, sent, |bytes| *bytes)
