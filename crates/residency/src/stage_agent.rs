@@ -3,15 +3,17 @@
 //!
 //! The thread of a copy registers its request and waits. The thread of the program gives it the lines, and reads its
 //! reports. The program writes each file at a temporary name, so nothing that it leaves behind is taken for a file. If it
-//! ends, its requests are given to the next process.
+//! ends, its requests are given to the next process. If it does not report the ends of files, the thread of each copy looks
+//! at its file.
 
 use crate::copy_command::StageMessage;
 use crate::copy_program::CopyPrograms;
 use crate::entry::{CopyFailure, FailureReason};
 use crate::ports::{CopyAgent, IncomingCopy, OutgoingCopy, StopSignal};
 use crate::queue::CopyOutcome;
-use crate::stage_agent_thread::AgentThread;
-use crate::stage_requests::{AgentFile, AgentState, RequestEnd};
+use crate::stage_agent_thread::{AgentThread, timespec};
+use crate::stage_requests::{AgentFile, AgentState, EndSign, RequestEnd};
+use crate::stage_watch::{FileLook, FileWatch};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
@@ -40,6 +42,8 @@ pub struct StageAgentSettings {
     pub pause: Duration,
     /// See there.
     pub pause_max: Duration,
+    /// The interval in which the server looks whether files are complete, for a program that does not report it.
+    pub look_interval: Option<Duration>,
 }
 
 /// A program that reads requests, and the requests that it has.
@@ -70,7 +74,13 @@ impl StageAgent {
     }
 
     /// Waits for the end of a request. A file that arrives after its copy was stopped is complete and kept.
-    fn wait(&self, key: &[u8], end: &RequestEnd, stop: &StopSignal) -> CopyOutcome {
+    fn wait(
+        &self,
+        key: &[u8],
+        end: &RequestEnd,
+        mut watch: Option<FileWatch>,
+        stop: &StopSignal,
+    ) -> CopyOutcome {
         let mut is_stopped = false;
         loop {
             if let Some(outcome) = end.take() {
@@ -79,12 +89,16 @@ impl StageAgent {
             self.shared.clean(key);
             let mut descriptors = vec![PollFd::new(&end.event, PollFlags::IN)];
             descriptors.extend((!is_stopped).then(|| PollFd::new(stop, PollFlags::IN)));
-            if poll(&mut descriptors, None).is_err() {
+            let time = watch.as_ref().map(|watch| timespec(watch.time_left()));
+            if poll(&mut descriptors, time.as_ref()).is_err() {
                 continue;
             }
             if descriptors.get(1).is_some_and(|stop| !stop.revents().is_empty()) {
                 is_stopped = true;
                 self.shared.state().cancel(key);
+            }
+            if let Some(watch) = watch.as_mut().filter(|watch| watch.time_left().is_zero()) {
+                self.shared.look(key, watch);
             }
         }
     }
@@ -101,16 +115,26 @@ impl CopyAgent for StageAgent {
             Ok(line) => line,
             Err(failure) => return CopyOutcome::Failed(failure),
         };
+        let watch = self
+            .shared
+            .settings
+            .look_interval
+            .map(|interval| FileWatch::new(copy.destination.clone(), copy.status.as_ref(), interval));
+        let watch = match watch.transpose() {
+            Ok(watch) => watch,
+            Err(failure) => return CopyOutcome::Failed(failure),
+        };
+        let sign = if watch.is_some() { EndSign::File { since: None } } else { EndSign::Report };
         let end = match RequestEnd::new() {
             Ok(end) => Arc::new(end),
             Err(error) => return site_failure(format!("too many open files: {error}")),
         };
         let key = copy.entry.key.path.as_bytes().to_vec();
-        let request = AgentFile::new(line, copy.destination.clone(), end.clone());
+        let request = AgentFile::new(line, copy.destination.clone(), sign, end.clone());
         if let Some(outcome) = self.shared.submit(key.clone(), request) {
             return outcome;
         }
-        self.wait(&key, &end, stop)
+        self.wait(&key, &end, watch, stop)
     }
 
     fn copy_out(&self, copy: OutgoingCopy<'_>, stop: &StopSignal) -> CopyOutcome {
@@ -162,6 +186,13 @@ impl SharedAgent {
         if state.is_ending {
             return Some(CopyOutcome::Stopped);
         }
+        if state.is_blocked(&key) {
+            let text = format!(
+                "{} could still write the file of an earlier try, which has failed; it can be tried again when that has no other file",
+                self.program_name()
+            );
+            return Some(CopyOutcome::Failed(CopyFailure::new(FailureReason::Permanent, text)));
+        }
         if !state.has_thread {
             let thread = AgentThread::new(self.clone());
             let started = std::thread::Builder::new().name("stage-agent".to_owned());
@@ -177,6 +208,40 @@ impl SharedAgent {
         drop(state);
         self.wake();
         None
+    }
+
+    /// Looks at a file that the program has, and ends its request if the file is complete, late, or none that the server can
+    /// judge. Blocks.
+    fn look(&self, key: &[u8], watch: &mut FileWatch) {
+        let limit = self.settings.time_limit;
+        let run = self.state().process_of(key);
+        let look = match run {
+            None => FileLook::Incomplete,
+            Some(run) => watch.look(&|| self.state().process_of(key) != Some(run)),
+        };
+        let mut state = self.state();
+        let late = (look == FileLook::Incomplete).then_some(limit);
+        let failure = match look {
+            FileLook::Complete => {
+                run.into_iter().for_each(|run| state.complete(key, run));
+                return;
+            }
+            FileLook::Incomplete if !state.is_late(key, limit) => return,
+            FileLook::Incomplete => {
+                let (name, limit, found) = (self.program_name(), limit.as_secs(), watch.last_found());
+                format!("{name} has not completed the file within {limit} s: {found}")
+            }
+            FileLook::Unjudged(reason) => format!("the server cannot see whether it is complete: {reason}"),
+        };
+        let failure = CopyFailure::new(FailureReason::Permanent, failure);
+        match (run, state.process_of(key)) {
+            (Some(run), Some(present)) if run == present => state.abandon(key, run, failure, late),
+            // It waits for a line of the next process, and is late.
+            (None, None) => state.finish(key, CopyOutcome::Failed(failure)),
+            _ => return,
+        }
+        drop(state);
+        self.wake();
     }
 
     /// Removes a part of a file that an earlier process has left. A disk that hangs delays this copy only. Blocks.

@@ -61,6 +61,10 @@ impl AgentThread {
             let why = end.err().map(|error| base::errno_text(&error)).unwrap_or_default();
             // Its output may be about any file, so clients do not get it.
             tracing::warn!(name, how, why, last = self.last, "the program of oss.stagecmd is started again");
+            if self.shared.state().is_replaced() {
+                // It has not ended by itself.
+                self.pause = self.shared.settings.pause;
+            }
             self.shared.state().take_back(&name, &how, self.shared.settings.time_limit);
             self.rest();
         }
@@ -119,6 +123,9 @@ impl AgentThread {
                 let mut state = self.shared.state();
                 if state.is_ending {
                     return Ok(());
+                }
+                if state.is_replaced() {
+                    return Err(io::Error::other("it could still write files that have failed"));
                 }
                 state.time_left(self.shared.settings.time_limit)
             };

@@ -107,7 +107,7 @@ impl TransferPlan {
 pub(crate) fn queue_limits(effective: &Effective) -> QueueLimits {
     let values = &effective.residency;
     let threads = (*values.stage_threads).filter(|_| values.stage_program.is_some());
-    let default = if values.stage_reads_lines { AGENT_FILES } else { values.slots.inward };
+    let default = if values.stage_form.reads_lines() { AGENT_FILES } else { values.slots.inward };
     let slots = usize::try_from(threads.unwrap_or(default)).unwrap_or(1);
     QueueLimits {
         slots_in: slots,
@@ -133,6 +133,7 @@ pub(crate) fn staged_files(
     let Some(plan) = TransferPlan::of(effective)? else { return Ok((logical.clone(), None)) };
     let catalog = plan.catalog.clone();
     // Without one, names in mass storage are not asked for.
+    let is_staging = plan.stages;
     let is_in_front = plan.stages || catalog.is_some();
     let claim = server_claim(effective, SharedWork::Transfers)?;
     let paths = Arc::new(Exports(Arc::downgrade(logical)));
@@ -143,7 +144,9 @@ pub(crate) fn staged_files(
     if !is_in_front {
         return Ok((logical.clone(), Some((residency, claim))));
     }
-    let stager = QueueStager { residency: residency.clone(), catalog, warned: AtomicBool::new(false) };
+    let creates = is_staging && effective.residency.stage_creates;
+    let stager =
+        QueueStager { residency: residency.clone(), catalog, creates, warned: AtomicBool::new(false) };
     Ok((StagedFiles::before(logical.clone(), Arc::new(stager)), Some((residency, claim))))
 }
 
@@ -262,6 +265,8 @@ impl ResidencyEvents for FileEvents {
 struct QueueStager {
     residency: ServerTransfers,
     catalog: Option<Arc<dyn RemoteCatalog>>,
+    /// The files that clients create are staged too.
+    creates: bool,
     /// The log has a line about orders that its program does not know.
     warned: AtomicBool,
 }
@@ -373,6 +378,10 @@ fn printable(text: &str) -> String {
 }
 
 impl Stager for QueueStager {
+    fn stages_new_files(&self) -> bool {
+        self.creates
+    }
+
     fn fetch(&self, request: StageRequest, has_left: HasLeft, reply: StagerReply<()>) {
         let submission = self.submission(request, None);
         let owner = submission.owner.clone();

@@ -94,7 +94,7 @@ pub use proxy::{
 };
 pub use residency::{
     COPY_SLOTS_MAX, CopySlots, FreeSpaceLimit, PurgeProgram, PurgeRule, RecordDestination, ResidencyConfig,
-    STAGE_PLACES_MAX, StageProgram, StageShare, TransferMonitoring,
+    STAGE_PLACES_MAX, StageForm, StageProgram, StageShare, TransferMonitoring,
 };
 pub use security::{
     AUTH_PROTOCOLS_MAX, AuthBinding, AuthProtocol, EntityMapFile, EntityProgram, KRB5_TICKET_FILE,

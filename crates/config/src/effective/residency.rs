@@ -107,6 +107,25 @@ pub struct TransferMonitoring {
     pub destinations: Vec<RecordDestination>,
 }
 
+/// The form of a program of `oss.stagecmd`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StageForm {
+    /// It is run for each file.
+    PerFile,
+    /// One process reads a line for each file, and reports the end of each (`async |`).
+    Reporting,
+    /// One process reads a line for each file, and reports nothing (`|`).
+    Silent,
+}
+
+impl StageForm {
+    /// Reports whether one process reads a line for each file.
+    #[must_use]
+    pub fn reads_lines(self) -> bool {
+        self != Self::PerFile
+    }
+}
+
 /// Values for `residency`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ResidencyConfig {
@@ -122,8 +141,10 @@ pub struct ResidencyConfig {
     pub from_url: Setting<Option<StageProgram>>,
     /// `oss.stagecmd`: a program that stages files in place of those above. It gets both names behind its arguments.
     pub stage_program: Setting<Option<CopyProgram>>,
-    /// That program runs for long, and reads requests line by line (`async |`).
-    pub stage_reads_lines: bool,
+    /// The form of that program.
+    pub stage_form: StageForm,
+    /// It also makes the missing files that clients create (`creates`).
+    pub stage_creates: bool,
     /// `oss.stagemsg`: the line for a file.
     pub stage_message: Setting<Option<String>>,
     /// `oss.xfr`: number of its processes at once, if that is there.
@@ -192,7 +213,8 @@ impl Default for ResidencyConfig {
             from_path: Setting::default_of(None),
             from_url: Setting::default_of(None),
             stage_program: Setting::default_of(None),
-            stage_reads_lines: false,
+            stage_form: StageForm::PerFile,
+            stage_creates: false,
             stage_message: Setting::default_of(None),
             stage_threads: Setting::default_of(None),
             to_path: Setting::default_of(None),

@@ -2,7 +2,8 @@
 
 use super::lines::{EffectiveLines, Reload, time};
 use crate::effective::{
-    CopyProgram, FreeSpaceLimit, PurgeProgram, PurgeRule, ResidencyConfig, StageProgram, TransferMonitoring,
+    CopyProgram, FreeSpaceLimit, PurgeProgram, PurgeRule, ResidencyConfig, StageForm, StageProgram,
+    TransferMonitoring,
 };
 use crate::values::show_size;
 
@@ -16,9 +17,14 @@ pub(super) fn show(values: &ResidencyConfig, lines: &mut EffectiveLines) {
     lines.add(Reload::Restart, "oss.rsscmd", &values.catalog, program);
     lines.restart("oss.xfr", &values.deny, |deny| format!("deny {}", time(deny)));
     lines.add(Reload::Restart, "oss.xfr", &values.stage_threads, |threads| threads.map(|n| n.to_string()));
-    let mode = if values.stage_reads_lines { "async |" } else { "" };
+    let creates = if values.stage_creates { "creates " } else { "" };
+    let form = match values.stage_form {
+        StageForm::PerFile => "",
+        StageForm::Reporting => "async |",
+        StageForm::Silent => "|",
+    };
     lines.add(Reload::Restart, "oss.stagecmd", &values.stage_program, |program| {
-        program.as_ref().map(|program| format!("{mode}{}", command(program)))
+        program.as_ref().map(|program| format!("{creates}{form}{}", command(program)))
     });
     lines.add(Reload::Restart, "oss.stagemsg", &values.stage_message, Clone::clone);
     lines.add(Reload::Restart, "frm.xfr.copycmd", &values.from_path, |program| stage("in", program.as_ref()));

@@ -258,6 +258,27 @@ impl UnusedFile for PosixUnusedFile {
     }
 }
 
+/// Reports whether a file of the user of the server is open nowhere else on this machine, and no other one uses its file
+/// system. Blocks.
+///
+/// # Errors
+/// `EOPNOTSUPP` if that cannot be known there, `EACCES` if the file belongs to another user, and other errors of the
+/// operating system.
+pub fn is_open_only_here(file: BorrowedFd<'_>) -> io::Result<bool> {
+    check_local(file)?;
+    match take_lease(file) {
+        Ok(()) => {
+            // SAFETY: the call has no pointer, and the descriptor is open.
+            match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) } {
+                -1 => Err(io::Error::last_os_error()),
+                _ => Ok(true),
+            }
+        }
+        Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Takes a lease for writing. `EBUSY` if the file is open elsewhere, `EACCES` if it does not belong to the
 /// user of the server, and `EOPNOTSUPP` if the file system has no leases.
 pub(super) fn take_lease(file: BorrowedFd<'_>) -> io::Result<()> {
