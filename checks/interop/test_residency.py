@@ -256,6 +256,13 @@ def test_prepared_files_survive_an_outage(tape, stage):
     xrdfs(server, "prepare", "-s", "/file", "/none").fails(54, "/none: no such file in mass storage")
 
 
+def test_a_failed_file_is_shown_for_the_time_of_the_configuration(tape, stage):
+    server = stage(tape.copies_in(more="xrootd.prep keep 1\n"))
+    request = xrdfs(server, "prepare", "-s", "/none").ok().out.strip()
+    wait_until(lambda: "No information found" in xrdfs(server, "query", "prepare", request, "/none").ok().out)
+    assert tape.runs() == [f"{tape.files}/none"]
+
+
 def test_a_program_that_hangs_is_ended_with_its_group(tape, stage, tmp_path):
     server = stage(tape.copies_in("hang $SRC $DST", before="timeout 1"))
     xrdcp(server.url("/file"), tmp_path / "target").fails(54, "hang was ended by its time limit of 1 s")

@@ -290,6 +290,52 @@ fn the_words_of_stagecmd_select_the_form_of_its_program() {
 }
 
 #[test]
+fn failures_of_prepare_requests_are_kept_for_a_time() {
+    let keep = |text: &str| loaded(text).effective.residency.prepare_keep.value;
+    assert_eq!(keep(""), Duration::from_secs(86_400));
+    assert_eq!(keep("xrootd.prep keep 10m"), Duration::from_secs(600));
+    let all = loaded("xrootd.prep scrub 5 keep 3d logdir /var/prep");
+    assert_eq!(all.effective.residency.prepare_keep.value, Duration::from_secs(3 * 86_400));
+    let kinds: Vec<_> = all.report.problems().iter().map(|problem| problem.kind).collect();
+    assert_eq!(kinds, [ProblemKind::NoEffect; 2]);
+    for line in ["xrootd.prep", "xrootd.prep keep", "xrootd.prep keep often", "xrootd.prep logdir prep"] {
+        let report = loaded(line).report;
+        assert!(
+            report.problems().iter().any(|problem| problem.severity == Severity::Error),
+            "{line}: {report}"
+        );
+    }
+}
+
+#[test]
+fn the_name_space_daemon_gets_events_below_a_directory() {
+    use NameSpaceDaemon::{Ignored, Optional, Required};
+    for (line, daemon, directory) in [
+        ("", Optional, None),
+        ("frm.all.cnsd ignore", Ignored, None),
+        ("frm.all.cnsd require", Required, None),
+        ("frm.all.cnsd require apath /a\nfrm.all.cnsd auto apath /b", Optional, Some("/b")),
+    ] {
+        let effective = loaded(line).effective;
+        let wanted = NameSpaceTarget { daemon, directory: directory.map(PathBuf::from) };
+        assert_eq!(effective.residency.name_space.value, wanted, "{line}");
+        let shown = show(&effective);
+        let shown =
+            shown.iter().find(|line| line.directive == "frm.all.cnsd").unwrap().value.clone().unwrap();
+        let again = loaded(&format!("frm.all.cnsd {shown}")).effective.residency.name_space;
+        assert_eq!(again.value, wanted, "{shown}");
+    }
+    for line in ["frm.all.cnsd", "frm.all.cnsd maybe", "frm.all.cnsd auto apath", "frm.all.cnsd auto apath b"]
+    {
+        let report = loaded(line).report;
+        assert!(
+            report.problems().iter().any(|problem| problem.severity == Severity::Error),
+            "{line}: {report}"
+        );
+    }
+}
+
+#[test]
 fn a_stage_program_may_read_lines() {
     let message = "oss.stagemsg + $RID  $NOTIFY \\$x $LFN $DST\n";
     for (line, arguments) in

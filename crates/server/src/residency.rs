@@ -3,6 +3,7 @@
 use crate::adapters::SystemClock;
 use crate::copy_programs::{check_program, copy_agent};
 use crate::error::StartError;
+use crate::name_space_events::NameSpaceEvents;
 use crate::transfer_monitor::TransferMonitor;
 use base::{Error, ErrorKind, LogicalPath, Supervisor};
 use config::Effective;
@@ -28,9 +29,6 @@ use vfs::{FileSystem, TapeFileState, TapeProgress, TapeState};
 /// all of them.
 const TRIES_MAX: u32 = 3;
 const BACKOFF_SECONDS: u64 = 2;
-
-/// Time for which failed files of prepare requests are kept, in seconds.
-const FAILURES_SECONDS: u64 = 86_400;
 
 /// Maximum time that an orderly end of the server waits for the end of copy programs. They have 5 s
 /// between two signals.
@@ -118,7 +116,7 @@ pub(crate) fn queue_limits(effective: &Effective) -> QueueLimits {
         tries_max: TRIES_MAX,
         backoff: BACKOFF_SECONDS,
         deny: values.deny.as_secs(),
-        failures_kept: FAILURES_SECONDS,
+        failures_kept: values.prepare_keep.as_secs(),
     }
 }
 
@@ -137,7 +135,7 @@ pub(crate) fn staged_files(
     let is_in_front = plan.stages || catalog.is_some();
     let claim = server_claim(effective, SharedWork::Transfers)?;
     let paths = Arc::new(Exports(Arc::downgrade(logical)));
-    let events = Arc::new(FileEvents::new(logical, monitor));
+    let events = Arc::new(FileEvents::new(logical, monitor, effective));
     let parts = plan.into_parts(effective, logical.backend().clone(), (paths, events));
     let residency = Residency::start(parts, supervisor);
     let residency = Arc::new(residency.map_err(|error| StartError::Residency(error.to_string()))?);
@@ -227,11 +225,17 @@ impl ResidencyPaths for Exports {
 pub(super) struct FileEvents {
     logical: Weak<Logical>,
     monitor: Option<Arc<TransferMonitor>>,
+    name_space: NameSpaceEvents,
 }
 
 impl FileEvents {
-    pub(super) fn new(logical: &Arc<Logical>, monitor: &Option<Arc<TransferMonitor>>) -> Self {
-        Self { logical: Arc::downgrade(logical), monitor: monitor.clone() }
+    pub(super) fn new(
+        logical: &Arc<Logical>,
+        monitor: &Option<Arc<TransferMonitor>>,
+        effective: &Effective,
+    ) -> Self {
+        let name_space = NameSpaceEvents::of(effective);
+        Self { logical: Arc::downgrade(logical), monitor: monitor.clone(), name_space }
     }
 }
 
@@ -246,6 +250,7 @@ impl ResidencyEvents for FileEvents {
         if let Some(logical) = self.logical.upgrade() {
             logical.report_removal(path);
         }
+        self.name_space.removed(path);
     }
 
     fn purged(&self, path: &LogicalPath, metadata: &Metadata) {
@@ -258,6 +263,7 @@ impl ResidencyEvents for FileEvents {
         if let Some(monitor) = &self.monitor {
             monitor.copied(copy);
         }
+        self.name_space.copied(copy);
     }
 }
 

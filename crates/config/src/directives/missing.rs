@@ -46,7 +46,7 @@ pub(super) const PLUG_IN_STREAMS: MissingPart =
     missing("monitoring", "the server does not have this part, so it sends no records about it");
 
 /// Directives by name or prefix; the first that fits.
-const BY_NAME: [(&str, MissingPart); 26] = [
+const BY_NAME: [(&str, MissingPart); 25] = [
     ("all.export", MASS_STORAGE),
     ("xrootd.export", MASS_STORAGE),
     ("oss.defaults", MASS_STORAGE),
@@ -75,7 +75,6 @@ const BY_NAME: [(&str, MissingPart); 26] = [
         missing("overload redirection", "clients of an overloaded server wait as the built-in limits say"),
     ),
     ("xrootd.pmark", missing("flow labels", "packets have no flow labels; flows are reported by fireflies")),
-    ("xrootd.prep", PREPARE),
 ];
 
 /// Returns the part that a directive needs, by the name of the directive.

@@ -10,7 +10,10 @@ use super::purge;
 use super::shared::{option_not_yet, part_without_effect};
 use super::standing::UsageFrequency;
 use super::transfer_monitor;
-use crate::effective::{COPY_SLOTS_MAX, CopyProgram, CopySlots, STAGE_PLACES_MAX, StageForm, StageProgram};
+use crate::effective::{
+    COPY_SLOTS_MAX, CopyProgram, CopySlots, NameSpaceDaemon, NameSpaceTarget, STAGE_PLACES_MAX, StageForm,
+    StageProgram,
+};
 use crate::language::DirectiveToken;
 use crate::report::ProblemKind;
 use crate::values::{self, between};
@@ -110,10 +113,19 @@ pub(super) const SECTION: Section = Section {
             .default("600s")
             .help("Interval between two purges.")
             .example("10m"),
-        Directive::not_yet(&["frm.all.cnsd"], UsageFrequency::Common, "{auto|ignore|require} [apath path]")
-            .default("auto")
-            .help("Use of the name space daemon.")
-            .example("ignore"),
+        Directive::new(
+            &["frm.all.cnsd"],
+            UsageFrequency::Common,
+            "{auto|ignore|require} [apath path]",
+            name_space_daemon,
+        )
+        .default("auto")
+        .help(
+            "Events for XRootD's name space daemon: a line in its pipe `cns/XrdCnsd.events` for each file that came from mass storage \
+               or was purged. The pipe is below all.adminpath, or else `apath`. With `auto`, events are lost while nobody reads the \
+               pipe. With `require`, up to 10,000 wait for the daemon, and are lost at the end of the server.",
+        )
+        .example("ignore"),
         Directive::new(
             &["frm.all.monitor"],
             UsageFrequency::Common,
@@ -325,6 +337,56 @@ pub(super) fn stage_command(
     draft.effective.residency.stage_creates = creates;
     draft.effective.residency.stage_program.set(Some(program), arguments.origin());
     Ok(())
+}
+
+/// Reads `frm.all.cnsd`.
+fn name_space_daemon(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let token = arguments.need("cnsd option")?;
+    let daemon = match token.text.as_str() {
+        "auto" => NameSpaceDaemon::Optional,
+        "ignore" => NameSpaceDaemon::Ignored,
+        "require" => NameSpaceDaemon::Required,
+        _ => return Err(arguments.invalid(token, "cnsd option")),
+    };
+    let mut directory = None;
+    while let Some(token) = arguments.next() {
+        match token.text.as_str() {
+            "apath" => directory = Some(arguments.path("cnsd apath")?.into()),
+            _ => return Err(arguments.invalid(token, "cnsd option")),
+        }
+    }
+    let value = NameSpaceTarget { daemon, directory };
+    draft.effective.residency.name_space.set(value, arguments.origin());
+    Ok(())
+}
+
+/// Reads `xrootd.prep`.
+pub(super) fn prepare_records(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    let mut token = arguments.need("prep option")?;
+    loop {
+        match token.text.as_str() {
+            "keep" => {
+                let keep = arguments.time("prep keep", between(0, MONTH))?;
+                draft.effective.residency.prepare_keep.set(keep, arguments.origin());
+            }
+            "scrub" => {
+                arguments.time("prep scrub", between(0, MONTH))?;
+                part_without_effect(arguments, token, "records end with their time", draft);
+            }
+            "logdir" => {
+                arguments.path("prep logdir")?;
+                part_without_effect(arguments, token, "the requests are in the queue of transfers", draft);
+            }
+            _ => draft.unknown_option(arguments, token),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => return Ok(()),
+        }
+    }
 }
 
 /// Reads `oss.stagemsg`: all that follows is the line.

@@ -93,8 +93,9 @@ pub use proxy::{
     OriginUrl, ProxyOrigin, ProxyServer, ProxySettings,
 };
 pub use residency::{
-    COPY_SLOTS_MAX, CopySlots, FreeSpaceLimit, PurgeProgram, PurgeRule, RecordDestination, ResidencyConfig,
-    STAGE_PLACES_MAX, StageForm, StageProgram, StageShare, TransferMonitoring,
+    COPY_SLOTS_MAX, CopySlots, FreeSpaceLimit, NameSpaceDaemon, NameSpaceTarget, PurgeProgram, PurgeRule,
+    RecordDestination, ResidencyConfig, STAGE_PLACES_MAX, StageForm, StageProgram, StageShare,
+    TransferMonitoring,
 };
 pub use security::{
     AUTH_PROTOCOLS_MAX, AuthBinding, AuthProtocol, EntityMapFile, EntityProgram, KRB5_TICKET_FILE,

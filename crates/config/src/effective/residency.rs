@@ -126,6 +126,26 @@ impl StageForm {
     }
 }
 
+/// The name space daemon that gets events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NameSpaceDaemon {
+    /// It gets events while it reads them.
+    Optional,
+    /// It gets no events.
+    Ignored,
+    /// Events wait for it.
+    Required,
+}
+
+/// `frm.all.cnsd`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NameSpaceTarget {
+    /// The daemon.
+    pub daemon: NameSpaceDaemon,
+    /// Its directory; `None`: `all.adminpath`.
+    pub directory: Option<PathBuf>,
+}
+
 /// Values for `residency`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ResidencyConfig {
@@ -165,6 +185,8 @@ pub struct ResidencyConfig {
     pub directory: Setting<Option<PathBuf>>,
     /// `oss.xfr deny`: time for which requests are refused after a file could not be staged.
     pub deny: Setting<Duration>,
+    /// `xrootd.prep keep`: time for which failures of prepare requests are shown.
+    pub prepare_keep: Setting<Duration>,
     /// `frm.purge.policy *`.
     pub purge: Setting<PurgeRule>,
     /// `frm.purge.policy` of spaces.
@@ -175,6 +197,8 @@ pub struct ResidencyConfig {
     pub purge_program: Setting<Option<PurgeProgram>>,
     /// `frm.purge.dirhold`: time after which empty directories are removed; `None`: never.
     pub purge_directories: Setting<Option<Duration>>,
+    /// `frm.all.cnsd`.
+    pub name_space: Setting<NameSpaceTarget>,
     /// `frm.all.monitor`; `None` if no records are sent.
     pub monitoring: Setting<Option<TransferMonitoring>>,
 }
@@ -225,6 +249,11 @@ impl Default for ResidencyConfig {
             share: Setting::default_of(StageShare { copies: None, places: 2_000_000 }),
             directory: Setting::default_of(None),
             deny: Setting::default_of(Duration::from_secs(3 * 3600)),
+            name_space: Setting::default_of(NameSpaceTarget {
+                daemon: NameSpaceDaemon::Optional,
+                directory: None,
+            }),
+            prepare_keep: Setting::default_of(Duration::from_secs(86_400)),
             purge: Setting::default_of(PurgeRule {
                 // XRootD has a default for its purge program, which a site starts deliberately. This server
                 // removes nothing unasked.

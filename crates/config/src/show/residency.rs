@@ -2,8 +2,8 @@
 
 use super::lines::{EffectiveLines, Reload, time};
 use crate::effective::{
-    CopyProgram, FreeSpaceLimit, PurgeProgram, PurgeRule, ResidencyConfig, StageForm, StageProgram,
-    TransferMonitoring,
+    CopyProgram, FreeSpaceLimit, NameSpaceDaemon, PurgeProgram, PurgeRule, ResidencyConfig, StageForm,
+    StageProgram, TransferMonitoring,
 };
 use crate::values::show_size;
 
@@ -40,6 +40,16 @@ pub(super) fn show(values: &ResidencyConfig, lines: &mut EffectiveLines) {
     lines.restart("frm.xfr.copymax", &values.slots, |slots| {
         format!("split {} {}", slots.inward, slots.outward)
     });
+    lines.restart("frm.all.cnsd", &values.name_space, |value| {
+        let daemon = match value.daemon {
+            NameSpaceDaemon::Optional => "auto",
+            NameSpaceDaemon::Ignored => "ignore",
+            NameSpaceDaemon::Required => "require",
+        };
+        let directory = value.directory.as_ref().map(|path| format!(" apath {}", path.display()));
+        format!("{daemon}{}", directory.unwrap_or_default())
+    });
+    lines.restart("xrootd.prep", &values.prepare_keep, |keep| format!("keep {}", time(keep)));
     lines.restart("scalla.stageshare", &values.share, |share| {
         let copies = share.copies.map_or_else(|| "all".to_owned(), |copies| copies.to_string());
         format!("copies {copies} queued {}", share.places)
