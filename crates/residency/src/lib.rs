@@ -25,6 +25,7 @@
 //! | `stage_agent_thread`, `stage_agent_process` | its thread, and one process of it |
 //! | `stage_requests` | the files that it is asked for, and which of them the next line is for |
 //! | `stage_processes` | all its processes, also those of earlier runs of the server |
+//! | `wake_event` | wakes its thread, and those that wait for a file |
 //! | `stage_event` | the lines with which it reports the ends of stages |
 //! | `outlived`, `reaper` | copy programs of earlier runs of the server, and the thread that watches them |
 //! | `staging` | [`Staging`]: brings one file in, whole or not at all |
@@ -111,6 +112,7 @@ mod tape_requests;
 mod tape_schema;
 mod tree_walk;
 mod waiting;
+mod wake_event;
 mod work_claim;
 
 pub use catalog::CatalogProgram;

@@ -14,12 +14,12 @@ use crate::queue::CopyOutcome;
 use crate::stage_agent_thread::{AgentThread, timespec};
 use crate::stage_requests::{AgentFile, AgentState, EndSign, RequestEnd};
 use crate::stage_watch::{FileLook, FileWatch};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use crate::wake_event::WakeEvent;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -60,16 +60,17 @@ pub(crate) struct SharedAgent {
     pub(crate) prefix: String,
     state: Mutex<AgentState>,
     /// Wakes the thread of the program.
-    pub(crate) wake: OwnedFd,
+    pub(crate) wake: Arc<WakeEvent>,
 }
 
 impl StageAgent {
     /// Creates a program that is started with the first request. `outgoing` are the programs that copy files out.
     pub fn new(settings: StageAgentSettings, outgoing: CopyPrograms) -> io::Result<Self> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let wake = Arc::new(WakeEvent::new()?);
         let now = clock_gettime(ClockId::Boottime);
         let prefix = format!("{:x}.{:x}.{:x}", std::process::id(), now.tv_sec, now.tv_nsec);
-        let shared = SharedAgent { settings, prefix, state: Mutex::default(), wake };
+        let state = Mutex::new(AgentState::new(wake.clone()));
+        let shared = SharedAgent { settings, prefix, state, wake };
         Ok(Self { shared: Arc::new(shared), outgoing })
     }
 
@@ -97,7 +98,9 @@ impl StageAgent {
                 is_stopped = true;
                 self.shared.state().cancel(key);
             }
-            if let Some(watch) = watch.as_mut().filter(|watch| watch.time_left().is_zero()) {
+            if let Some(watch) = &mut watch
+                && watch.is_due()
+            {
                 self.shared.look(key, watch);
             }
         }
@@ -175,11 +178,6 @@ impl SharedAgent {
         self.settings.program.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    fn wake(&self) {
-        // It fails only if the thread was woken very often.
-        rustix::io::write(&self.wake, &1u64.to_ne_bytes()).ok();
-    }
-
     /// Adds a request, and starts the thread if it does not run. Returns the outcome of a request that is not added.
     fn submit(self: &Arc<Self>, key: Vec<u8>, request: AgentFile) -> Option<CopyOutcome> {
         let mut state = self.state();
@@ -205,8 +203,6 @@ impl SharedAgent {
             state.has_thread = true;
         }
         state.add(key, request);
-        drop(state);
-        self.wake();
         None
     }
 
@@ -238,10 +234,8 @@ impl SharedAgent {
             (Some(run), Some(present)) if run == present => state.abandon(key, run, failure, late),
             // It waits for a line of the next process, and is late.
             (None, None) => state.finish(key, CopyOutcome::Failed(failure)),
-            _ => return,
+            _ => {}
         }
-        drop(state);
-        self.wake();
     }
 
     /// Removes a part of a file that an earlier process has left. A disk that hangs delays this copy only. Blocks.
@@ -250,7 +244,6 @@ impl SharedAgent {
         match rustix::fs::unlink(&destination) {
             Ok(()) | Err(Errno::NOENT) => {
                 self.state().is_cleaned(key, run);
-                self.wake();
             }
             // A directory is there, for example.
             Err(error) => {
@@ -285,6 +278,6 @@ impl SharedAgent {
             state.finish_all(|| CopyOutcome::Stopped);
         }
         drop(state);
-        self.wake();
+        self.wake.set();
     }
 }

@@ -106,13 +106,8 @@ impl AgentThread {
     fn sleep(&self, time: Option<Duration>) {
         let time = time.map(timespec);
         // An error ends the sleep early.
-        poll(&mut [PollFd::new(&self.shared.wake, PollFlags::IN)], time.as_ref()).ok();
-        self.clear_wake();
-    }
-
-    fn clear_wake(&self) {
-        // It fails if there was none.
-        rustix::io::read(&self.shared.wake, &mut [0; 8]).ok();
+        poll(&mut [PollFd::new(&*self.shared.wake, PollFlags::IN)], time.as_ref()).ok();
+        self.shared.wake.take();
     }
 
     /// Works until the process has ended, must be replaced, or the server ends.
@@ -134,7 +129,7 @@ impl AgentThread {
             }
             let is_woken = process.wait(&self.shared.wake, left)?;
             if is_woken {
-                self.clear_wake();
+                self.shared.wake.take();
             }
             self.read(process);
             if process.has_ended() {

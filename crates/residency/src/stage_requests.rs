@@ -6,10 +6,9 @@
 
 use crate::entry::{CopyFailure, FailureReason};
 use crate::queue::CopyOutcome;
-use rustix::event::{EventfdFlags, eventfd};
+use crate::wake_event::WakeEvent;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,8 +26,9 @@ const LIMITS_MAX: u32 = 8;
 const ABANDONED_MAX: usize = 10_000;
 
 /// The state that the threads of copies share with that of the program.
-#[derive(Default)]
 pub(crate) struct AgentState {
+    /// Wakes the thread of the program. Each change after which it may have another line sets it.
+    wake: Arc<WakeEvent>,
     /// Requests by the path of their file. There is one copy of a file at most.
     requests: BTreeMap<Vec<u8>, AgentFile>,
     /// The thread runs.
@@ -93,26 +93,19 @@ pub(crate) enum EndSign {
 /// The end of a request.
 pub(crate) struct RequestEnd {
     outcome: Mutex<Option<CopyOutcome>>,
-    /// Readable when its thread has something to do.
-    pub(crate) event: OwnedFd,
+    /// Set when its thread has something to do.
+    pub(crate) event: WakeEvent,
 }
 
 impl RequestEnd {
     pub(crate) fn new() -> io::Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { outcome: Mutex::default(), event })
+        Ok(Self { outcome: Mutex::default(), event: WakeEvent::new()? })
     }
 
     /// Returns the outcome if there is one, and forgets the event.
     pub(crate) fn take(&self) -> Option<CopyOutcome> {
-        // It fails if there was none.
-        rustix::io::read(&self.event, &mut [0; 8]).ok();
+        self.event.take();
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    fn wake(&self) {
-        // It fails only if the event was set before.
-        rustix::io::write(&self.event, &1u64.to_ne_bytes()).ok();
     }
 }
 
@@ -134,7 +127,7 @@ impl AgentFile {
 
     fn finish(self, outcome: CopyOutcome) {
         *self.end.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-        self.end.wake();
+        self.end.event.set();
     }
 
     /// Returns the time at which its process is ended, because it has not reported the end.
@@ -146,6 +139,26 @@ impl AgentFile {
 }
 
 impl AgentState {
+    /// Creates the state without requests. `wake` wakes the thread of the program.
+    pub(crate) fn new(wake: Arc<WakeEvent>) -> Self {
+        Self {
+            wake,
+            requests: BTreeMap::new(),
+            has_thread: false,
+            is_ending: false,
+            on_end: Vec::new(),
+            run: None,
+            runs: 0,
+            lines: 0,
+            reported: None,
+            late: None,
+            abandoned: BTreeSet::new(),
+            is_replaced: false,
+            suspects_max: 0,
+            failed: 0,
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
@@ -155,6 +168,7 @@ impl AgentState {
             // Never, but it must not wait for ever.
             other.finish(CopyOutcome::Stopped);
         }
+        self.wake.set();
     }
 
     /// Ends a request that nobody wants any more, unless the program has it: it could still write the file.
@@ -176,7 +190,7 @@ impl AgentState {
     pub(crate) fn begin_process(&mut self) {
         self.runs += 1;
         self.run = Some(self.runs);
-        self.requests.values().for_each(|request| request.end.wake());
+        self.requests.values().for_each(|request| request.end.event.set());
     }
 
     /// Returns the place of a file at which something may be left, and the process that needs it.
@@ -190,6 +204,7 @@ impl AgentState {
         if let Some(request) = self.requests.get_mut(key) {
             request.cleaned = Some(run);
         }
+        self.wake.set();
     }
 
     /// Returns the next line for the present process. Its word is another one than that of all lines before: a report of an
@@ -293,6 +308,8 @@ impl AgentState {
         if let Some(request) = self.requests.remove(key) {
             request.finish(outcome);
         }
+        // Others may have waited for it, and the process may have to be replaced.
+        self.wake.set();
     }
 
     pub(crate) fn finish_all(&mut self, outcome: impl Fn() -> CopyOutcome) {

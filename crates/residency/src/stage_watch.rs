@@ -74,6 +74,15 @@ impl FileWatch {
         self.next.saturating_duration_since(Instant::now())
     }
 
+    /// Reports whether a look is due. The next one is an interval later, whatever becomes of this one.
+    pub(crate) fn is_due(&mut self) -> bool {
+        let is_due = self.time_left().is_zero();
+        if is_due {
+            self.next = Instant::now() + self.interval;
+        }
+        is_due
+    }
+
     /// Returns the result of the last look in words.
     pub(crate) fn last_found(&self) -> &'static str {
         self.found
@@ -82,8 +91,7 @@ impl FileWatch {
     /// Looks at the file, and reads it if it could be complete. The look has no result if `stops` returns `true`. Blocks.
     pub(crate) fn look(&mut self, stops: &dyn Fn() -> bool) -> FileLook {
         let last = self.last.take();
-        let mut intervals = 1;
-        let look = match self.candidate() {
+        match self.candidate() {
             Err(look) => look,
             Ok((_, version)) if last != Some(version) => {
                 self.incomplete_with(version, "it was changed just now")
@@ -94,14 +102,12 @@ impl FileWatch {
             Ok((file, version)) => {
                 let look = self.compare(&file, version, stops);
                 if look == FileLook::Incomplete {
-                    intervals = self.intervals;
-                    self.intervals = (intervals * 2).min(INTERVALS_MAX);
+                    self.next = Instant::now() + self.interval * self.intervals;
+                    self.intervals = (self.intervals * 2).min(INTERVALS_MAX);
                 }
                 look
             }
-        };
-        self.next = Instant::now() + self.interval * intervals;
-        look
+        }
     }
 
     fn incomplete(&mut self, found: &'static str) -> FileLook {
@@ -159,13 +165,15 @@ impl FileWatch {
     fn compare(&mut self, file: &OwnedFd, version: FileVersion, stops: &dyn Fn() -> bool) -> FileLook {
         let read_at =
             |piece: &mut [u8], offset| -> io::Result<usize> { Ok(rustix::io::pread(file, piece, offset)?) };
-        match compute(self.checksum.algorithm(), &read_at, stops) {
+        // A file that changes meanwhile is not read to its end.
+        let changes = || stops() || fstat(file).map(|status| version_of(&status)) != Ok(version);
+        match compute(self.checksum.algorithm(), &read_at, &changes) {
             Ok(Some(found)) if found == self.checksum => {}
             Ok(Some(_)) => {
                 self.differing = Some(version);
                 return self.incomplete("its checksum is not that in mass storage");
             }
-            Ok(None) => return FileLook::Incomplete,
+            Ok(None) => return self.incomplete("it was changed just now"),
             Err(_) => return self.incomplete("it cannot be read"),
         }
         // What was read is what is there, and nobody has begun to write it.
@@ -284,6 +292,15 @@ mod tests {
         let mut watch =
             FileWatch::new(place.0.clone(), Some(&status(0, Some(checksum))), Duration::ZERO).unwrap();
         assert_eq!(looks(&mut watch), "its checksum is not that in mass storage");
+    }
+
+    #[test]
+    fn a_look_is_due_once_in_each_interval() {
+        let place = Place::new("due");
+        let mut watch = place.watch(b"abc");
+        watch.interval = Duration::from_secs(3600);
+        assert!(watch.is_due() && !watch.is_due());
+        assert!(!watch.time_left().is_zero(), "its thread sleeps, also without a look");
     }
 
     #[test]

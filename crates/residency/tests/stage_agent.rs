@@ -555,6 +555,22 @@ fn a_file_that_is_never_completed_fails_after_its_time_and_ends_no_other_copy() 
     site.end();
 }
 
+/// The next process gets two of them at first. No further request comes that could wake anybody.
+#[test]
+fn all_files_of_a_process_that_has_ended_come_without_another_request() {
+    let site = Site::watched(
+        "rest",
+        "while read rid name dst pipe; do n=x$n; [ -e $0/once ] && printf abcdef > $dst; \
+         [ $n = xxxx ] && [ ! -e $0/once ] && { touch $0/once; kill -9 $$; }; done",
+        WAIT_MAX,
+    );
+    let copies: Vec<_> = ["a", "b", "c", "d"].map(|name| site.begin(name)).into();
+    for copy in copies {
+        assert_eq!(copy.outcome(), CopyOutcome::Done);
+    }
+    site.end();
+}
+
 #[test]
 fn a_part_of_a_process_that_has_ended_is_not_taken_and_the_next_one_brings_the_file() {
     let site = Site::watched(

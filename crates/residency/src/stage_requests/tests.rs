@@ -6,6 +6,10 @@ use super::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
+fn new_state() -> AgentState {
+    AgentState::new(Arc::new(WakeEvent::new().unwrap()))
+}
+
 fn add(state: &mut AgentState, name: &str) -> Arc<RequestEnd> {
     let end = Arc::new(RequestEnd::new().unwrap());
     let line = vec![Vec::new(), format!(" {name}").into_bytes()];
@@ -49,7 +53,7 @@ fn names(lines: Vec<(String, String)>) -> String {
 
 #[test]
 fn only_the_file_at_which_processes_end_is_charged() {
-    let mut state = AgentState::default();
+    let mut state = new_state();
     let ends: Vec<_> = ["a", "b", "c", "d"].map(|name| add(&mut state, name)).into();
     assert_eq!(names(lines(&mut state)), "abcd");
     state.take_back("agent", "how", HOUR);
@@ -78,9 +82,38 @@ fn only_the_file_at_which_processes_end_is_charged() {
     assert!(ends[3].take().is_some() && later.take().is_none());
 }
 
+/// After a death, a process has fewer lines than there are files. Nothing else than the end of a file shows that the next line
+/// is due.
+#[test]
+fn each_end_of_a_file_wakes_the_thread_that_gives_the_next_line() {
+    let ends: [fn(&mut AgentState); 4] = [
+        |state| state.complete(b"a", state.run.unwrap()),
+        |state| state.abandon(b"a", state.run.unwrap(), FAILURE(), None),
+        |state| state.finish(b"a", CopyOutcome::Failed(FAILURE())),
+        |state| {
+            state.requests.get_mut(b"a".as_slice()).unwrap().given = None;
+            state.cancel(b"a");
+        },
+    ];
+    for end in ends {
+        let mut state = new_state();
+        for name in ["a", "b"] {
+            watch(&mut state, name);
+        }
+        lines(&mut state);
+        state.take_back("agent", "how", HOUR);
+        assert_eq!(names(lines(&mut state)), "a");
+        state.wake.take();
+        assert_eq!(names(more_lines(&mut state)), "");
+        end(&mut state);
+        assert!(state.wake.take());
+        assert_eq!(names(more_lines(&mut state)), "b");
+    }
+}
+
 #[test]
 fn a_program_that_ends_with_each_file_is_an_outage_of_the_site() {
-    let mut state = AgentState::default();
+    let mut state = new_state();
     let ends: Vec<_> = (0..8).map(|number| add(&mut state, &number.to_string())).collect();
     for _ in 0..3 + 3 * 3 {
         lines(&mut state);
@@ -96,7 +129,7 @@ fn a_program_that_ends_with_each_file_is_an_outage_of_the_site() {
 
 #[test]
 fn the_time_of_a_file_begins_with_its_line_and_only_the_late_one_fails() {
-    let mut state = AgentState::default();
+    let mut state = new_state();
     let first = add(&mut state, "b");
     assert_eq!(state.time_left(Duration::ZERO), None);
     assert_eq!(names(lines(&mut state)), "b");
@@ -115,7 +148,7 @@ fn the_time_of_a_file_begins_with_its_line_and_only_the_late_one_fails() {
 #[test]
 fn a_report_of_another_file_shows_that_the_program_works() {
     const LIMIT: Duration = Duration::from_secs(10);
-    let mut state = AgentState::default();
+    let mut state = new_state();
     add(&mut state, "a");
     add(&mut state, "b");
     let given = lines(&mut state);
@@ -130,7 +163,7 @@ fn a_report_of_another_file_shows_that_the_program_works() {
 
 #[test]
 fn a_cancelled_file_that_the_program_has_waits_for_it() {
-    let mut state = AgentState::default();
+    let mut state = new_state();
     let first = add(&mut state, "a");
     lines(&mut state);
     let second = add(&mut state, "b");
@@ -144,7 +177,7 @@ fn a_cancelled_file_that_the_program_has_waits_for_it() {
 
 #[test]
 fn a_late_report_of_an_earlier_line_ends_nothing() {
-    let mut state = AgentState::default();
+    let mut state = new_state();
     add(&mut state, "a");
     let first = lines(&mut state);
     state.report(first[0].0.as_bytes(), CopyOutcome::Done);
@@ -159,7 +192,7 @@ const FAILURE: fn() -> CopyFailure = || CopyFailure::new(FailureReason::Permanen
 
 #[test]
 fn a_file_that_cannot_be_judged_costs_only_itself() {
-    let mut state = AgentState::default();
+    let mut state = new_state();
     let (odd, other) = (watch(&mut state, "a"), watch(&mut state, "b"));
     assert_eq!(names(lines(&mut state)), "ab");
     let run = state.process_of(b"a").unwrap();
@@ -182,7 +215,7 @@ fn a_file_that_cannot_be_judged_costs_only_itself() {
 
 #[test]
 fn a_process_is_replaced_after_many_such_files_and_no_other_one_is_charged() {
-    let mut state = AgentState::default();
+    let mut state = new_state();
     lines(&mut state);
     for number in 0..ABANDONED_MAX {
         assert!(!state.is_replaced(), "{number}");
@@ -204,7 +237,7 @@ fn a_process_is_replaced_after_many_such_files_and_no_other_one_is_charged() {
 
 #[test]
 fn a_look_at_a_file_of_an_earlier_process_has_no_effect() {
-    let mut state = AgentState::default();
+    let mut state = new_state();
     let end = watch(&mut state, "a");
     lines(&mut state);
     let run = state.process_of(b"a").unwrap();
@@ -223,7 +256,7 @@ fn a_look_at_a_file_of_an_earlier_process_has_no_effect() {
 #[test]
 fn a_process_that_completes_nothing_for_the_time_of_a_file_is_replaced() {
     for (works, is_replaced) in [(true, false), (false, true)] {
-        let mut state = AgentState::default();
+        let mut state = new_state();
         for name in ["a", "b", "c"] {
             watch(&mut state, name);
         }
@@ -242,7 +275,7 @@ fn a_process_that_completes_nothing_for_the_time_of_a_file_is_replaced() {
 #[test]
 fn a_restart_does_not_prolong_the_time_of_a_file() {
     const LIMIT: Duration = Duration::from_secs(10);
-    let mut state = AgentState::default();
+    let mut state = new_state();
     watch(&mut state, "a");
     assert!(!state.is_late(b"a", Duration::ZERO), "it has no line");
     lines(&mut state);
