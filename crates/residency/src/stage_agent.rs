@@ -127,7 +127,7 @@ impl CopyAgent for StageAgent {
             Ok(watch) => watch,
             Err(failure) => return CopyOutcome::Failed(failure),
         };
-        let sign = if watch.is_some() { EndSign::File { since: None } } else { EndSign::Report };
+        let sign = if watch.is_some() { EndSign::File } else { EndSign::Report };
         let end = match RequestEnd::new() {
             Ok(end) => Arc::new(end),
             Err(error) => return site_failure(format!("too many open files: {error}")),
@@ -189,7 +189,7 @@ impl SharedAgent {
                 "{} could still write the file of an earlier try, which has failed; it can be tried again when that has no other file",
                 self.program_name()
             );
-            return Some(CopyOutcome::Failed(CopyFailure::new(FailureReason::Permanent, text)));
+            return Some(CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, text)));
         }
         if !state.has_thread {
             let thread = AgentThread::new(self.clone());
@@ -210,31 +210,22 @@ impl SharedAgent {
     /// judge. Blocks.
     fn look(&self, key: &[u8], watch: &mut FileWatch) {
         let limit = self.settings.time_limit;
-        let run = self.state().process_of(key);
-        let look = match run {
-            None => FileLook::Incomplete,
-            Some(run) => watch.look(&|| self.state().process_of(key) != Some(run)),
-        };
+        let Some(run) = self.state().process_of(key) else { return };
+        let look = watch.look(&|| self.state().process_of(key) != Some(run));
         let mut state = self.state();
-        let late = (look == FileLook::Incomplete).then_some(limit);
-        let failure = match look {
-            FileLook::Complete => {
-                run.into_iter().for_each(|run| state.complete(key, run));
-                return;
-            }
-            FileLook::Incomplete if !state.is_late(key, limit) => return,
+        match look {
+            FileLook::Complete => state.complete(key, run),
+            FileLook::Incomplete if !state.is_late(key, limit) => {}
             FileLook::Incomplete => {
-                let (name, limit, found) = (self.program_name(), limit.as_secs(), watch.last_found());
-                format!("{name} has not completed the file within {limit} s: {found}")
+                let (name, seconds, found) = (self.program_name(), limit.as_secs(), watch.last_found());
+                let text = format!("{name} has not completed the file within {seconds} s: {found}");
+                let failure = CopyFailure::new(FailureReason::Temporary, text);
+                state.abandon(key, run, failure, Some(limit));
             }
-            FileLook::Unjudged(reason) => format!("the server cannot see whether it is complete: {reason}"),
-        };
-        let failure = CopyFailure::new(FailureReason::Permanent, failure);
-        match (run, state.process_of(key)) {
-            (Some(run), Some(present)) if run == present => state.abandon(key, run, failure, late),
-            // It waits for a line of the next process, and is late.
-            (None, None) => state.finish(key, CopyOutcome::Failed(failure)),
-            _ => {}
+            FileLook::Unjudged(reason) => {
+                let text = format!("the server cannot see whether it is complete: {reason}");
+                state.abandon(key, run, CopyFailure::new(FailureReason::Permanent, text), None);
+            }
         }
     }
 

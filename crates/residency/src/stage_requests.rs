@@ -42,8 +42,10 @@ pub(crate) struct AgentState {
     runs: u64,
     /// The number of lines so far.
     lines: u64,
-    /// The last report of the present process.
+    /// The last end of a file that the present process has completed or reported.
     reported: Option<Instant>,
+    /// The start of the present process.
+    begun: Option<Instant>,
     /// The file whose time limit ends the present process.
     late: Option<Vec<u8>>,
     /// Files that have failed although the present process could still write them.
@@ -66,6 +68,8 @@ pub(crate) struct AgentFile {
     destination: PathBuf,
     /// Since when the present process has the line.
     given: Option<Instant>,
+    /// The time for which earlier processes had it that ended by themselves.
+    taken: Duration,
     /// The process for which nothing is at its destination any more.
     cleaned: Option<u64>,
     /// A process that had it has ended.
@@ -84,10 +88,7 @@ pub(crate) enum EndSign {
     /// A report of the program.
     Report,
     /// The file itself, at which its copy looks.
-    File {
-        /// The time of its first line. Its time limit begins there, however many processes get the line.
-        since: Option<Instant>,
-    },
+    File,
 }
 
 /// The end of a request.
@@ -116,6 +117,7 @@ impl AgentFile {
             word: Vec::new(),
             destination,
             given: None,
+            taken: Duration::ZERO,
             cleaned: None,
             is_suspect: false,
             deaths: 0,
@@ -151,6 +153,7 @@ impl AgentState {
             runs: 0,
             lines: 0,
             reported: None,
+            begun: None,
             late: None,
             abandoned: BTreeSet::new(),
             is_replaced: false,
@@ -189,7 +192,7 @@ impl AgentState {
     /// Notes that a process runs. Each copy has to remove the part that an earlier process may have left.
     pub(crate) fn begin_process(&mut self) {
         self.runs += 1;
-        self.run = Some(self.runs);
+        (self.run, self.begun) = (Some(self.runs), Some(Instant::now()));
         self.requests.values().for_each(|request| request.end.event.set());
     }
 
@@ -220,11 +223,7 @@ impl AgentState {
             request.given.is_none() && request.cleaned == Some(run) && request.is_suspect == has_suspects
         })?;
         self.lines += 1;
-        let now = Instant::now();
-        request.given = Some(now);
-        if let EndSign::File { since } = &mut request.sign {
-            since.get_or_insert(now);
-        }
+        request.given = Some(Instant::now());
         request.word = format!("{prefix}.{}", self.lines).into_bytes();
         Some(request.line.join(request.word.as_slice()))
     }
@@ -265,12 +264,13 @@ impl AgentState {
     }
 
     /// A file has failed that a process has and could still write. No further try of it begins before the end of that process.
-    /// With a limit, the file is late, and a process that has completed nothing for that time is replaced, because it may hang.
+    /// With a limit, the file is late, and a process that has completed nothing for that time, since its start or the last file,
+    /// is replaced, because it may hang.
     pub(crate) fn abandon(&mut self, key: &[u8], run: u64, failure: CopyFailure, limit: Option<Duration>) {
         if self.process_of(key) == Some(run) {
             self.abandoned.insert(key.to_vec());
-            let has_worked = |limit| self.reported.is_some_and(|reported| reported.elapsed() < limit);
-            let hangs = limit.is_some_and(|limit| !has_worked(limit));
+            let worked = self.reported.max(self.begun);
+            let hangs = limit.is_some_and(|limit| worked.is_none_or(|worked| worked.elapsed() >= limit));
             self.is_replaced |= hangs || self.abandoned.len() >= ABANDONED_MAX;
             self.finish(key, CopyOutcome::Failed(failure));
         }
@@ -289,13 +289,13 @@ impl AgentState {
         self.is_replaced
     }
 
-    /// Reports whether a file is late at which its copy looks.
+    /// Reports whether a file is late at which its copy looks: processes have had it for the time limit. The time for which it
+    /// waits for a line does not count.
     pub(crate) fn is_late(&self, key: &[u8], limit: Duration) -> bool {
-        let since = match self.requests.get(key).map(|request| request.sign) {
-            Some(EndSign::File { since }) => since,
-            _ => None,
+        let late = |request: &AgentFile| {
+            request.given.is_some_and(|given| request.taken.saturating_add(given.elapsed()) >= limit)
         };
-        since.is_some_and(|since| since.elapsed() >= limit)
+        self.requests.get(key).is_some_and(late)
     }
 
     /// Reports whether the last process has reported the end of a file.
@@ -347,10 +347,13 @@ impl AgentState {
             self.suspects_max = (number / 2).max(1);
         }
         for (key, mut request) in std::mem::take(&mut self.requests) {
-            let Some(_) = request.given.take() else {
+            let Some(given) = request.given.take() else {
                 self.requests.insert(key, request);
                 continue;
             };
+            // What a process has done for it is lost if another file is the reason of the end, and that is none of its own.
+            request.taken =
+                if has_reason { Duration::ZERO } else { request.taken.saturating_add(given.elapsed()) };
             request.is_suspect |= !has_reason;
             request.deaths += u32::from(is_charged);
             if request.is_cancelled {

@@ -520,9 +520,9 @@ fn a_name_that_is_not_a_file_ends_no_other_copy() {
     );
     let slow = site.begin("slow");
     site.wait_for("slow");
-    for _ in 0..3 {
+    for expected in [FailureReason::Permanent, FailureReason::Temporary, FailureReason::Temporary] {
         let (reason, text) = site.begin("link").failure();
-        assert_eq!(reason, FailureReason::Permanent, "{text}");
+        assert_eq!(reason, expected, "{text}");
     }
     assert_eq!(site.stage("other"), CopyOutcome::Done);
     site.touch("go");
@@ -537,21 +537,40 @@ fn a_name_that_is_not_a_file_ends_no_other_copy() {
 
 #[test]
 fn a_file_that_is_never_completed_fails_after_its_time_and_ends_no_other_copy() {
+    const LIMIT: Duration = Duration::from_secs(4);
     let site = Site::watched(
         "late",
-        "echo start >> $0/notes; while read rid name dst pipe; do case $name in \
-         /late) printf abc > $dst; touch $0/late;; *) echo \"stage OK $rid\";; esac; done",
-        Duration::from_secs(1),
+        "echo start >> $0/notes; while read rid name dst pipe; do case $name in /late) printf abc > $dst; touch $0/late;; \
+         /slow) echo $name >> $0/notes; (while [ ! -e $0/go ]; do sleep 0.01; done; printf abcdef > $dst) & ;; \
+         *) printf abcdef > $dst;; esac; done",
+        LIMIT,
     );
     let late = site.begin("late");
     site.wait_for("late");
-    // Reports of others do not prolong it.
-    while late.outcome.try_recv().map(|outcome| assert!(matches!(outcome, CopyOutcome::Failed(_)))).is_err() {
+    let since = Instant::now();
+    let mut slow = None;
+    // The program works, which does not prolong the time of the file.
+    let failure = loop {
+        if since.elapsed() >= LIMIT / 2 && slow.is_none() {
+            slow = Some(site.begin("slow"));
+        }
         assert_eq!(site.stage("other"), CopyOutcome::Done);
-    }
+        fs::remove_file(site.local("other")).unwrap();
+        match late.outcome.try_recv() {
+            Err(_) => assert!(since.elapsed() < WAIT_MAX),
+            Ok(CopyOutcome::Failed(failure)) => break failure,
+            Ok(other) => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(failure.reason, FailureReason::Temporary, "requests with an id outlive it");
+    let text = failure.text;
+    assert!(text.contains("has not completed the file within 4 s: it has not its size"), "{text}");
+    // Its process could still write it.
     let (reason, text) = site.begin("late").failure();
-    assert_eq!(reason, FailureReason::Permanent);
-    assert!(text.contains("has not completed the file within 1 s: it has not its size"), "{text}");
+    assert!(reason == FailureReason::Temporary && text.contains("could still write"), "{text}");
+    assert_eq!(site.stage("last"), CopyOutcome::Done);
+    assert_eq!(site.notes(), ["start", "/slow"], "the process goes on with its other file");
+    site.touch("go");
     site.end();
 }
 

@@ -20,7 +20,7 @@ fn add(state: &mut AgentState, name: &str) -> Arc<RequestEnd> {
 /// Adds a file at which its copy looks.
 fn watch(state: &mut AgentState, name: &str) -> Arc<RequestEnd> {
     let end = add(state, name);
-    state.requests.get_mut(name.as_bytes()).unwrap().sign = EndSign::File { since: None };
+    state.requests.get_mut(name.as_bytes()).unwrap().sign = EndSign::File;
     end
 }
 
@@ -147,7 +147,6 @@ fn the_time_of_a_file_begins_with_its_line_and_only_the_late_one_fails() {
 
 #[test]
 fn a_report_of_another_file_shows_that_the_program_works() {
-    const LIMIT: Duration = Duration::from_secs(10);
     let mut state = new_state();
     add(&mut state, "a");
     add(&mut state, "b");
@@ -253,37 +252,90 @@ fn a_look_at_a_file_of_an_earlier_process_has_no_effect() {
     assert_eq!(end.take(), Some(CopyOutcome::Done));
 }
 
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Lets a time pass.
+fn pass(state: &mut AgentState, time: Duration) {
+    let earlier =
+        |instant: &mut Option<Instant>| *instant = instant.map(|instant| instant.checked_sub(time).unwrap());
+    state.requests.values_mut().for_each(|request| earlier(&mut request.given));
+    [&mut state.begun, &mut state.reported].into_iter().for_each(earlier);
+}
+
+/// Ends all late files, as their copies do.
+fn end_late(state: &mut AgentState) -> String {
+    let late: Vec<_> = state.requests.keys().filter(|key| state.is_late(key, LIMIT)).cloned().collect();
+    for key in &late {
+        state.abandon(key, state.run.unwrap(), FAILURE(), Some(LIMIT));
+    }
+    String::from_utf8(late.concat()).unwrap()
+}
+
 #[test]
 fn a_process_that_completes_nothing_for_the_time_of_a_file_is_replaced() {
     for (works, is_replaced) in [(true, false), (false, true)] {
         let mut state = new_state();
-        for name in ["a", "b", "c"] {
+        for name in ["a", "b"] {
             watch(&mut state, name);
         }
         lines(&mut state);
-        let run = state.process_of(b"a").unwrap();
+        pass(&mut state, LIMIT / 2);
+        let other = watch(&mut state, "c");
+        assert_eq!(names(more_lines(&mut state)), "c");
         if works {
-            state.complete(b"b", run);
+            state.complete(b"b", state.run.unwrap());
         }
-        state.abandon(b"a", run, FAILURE(), Some(HOUR));
+        pass(&mut state, LIMIT / 2);
+        assert_eq!(end_late(&mut state), if works { "a" } else { "ab" });
         assert_eq!(state.is_replaced(), is_replaced);
-        state.take_back("agent", "how", HOUR);
-        assert_eq!(names(lines(&mut state)), if works { "c" } else { "bc" });
+        assert!(other.take().is_none());
+        if is_replaced {
+            // The other file is no suspect, and has all its time again.
+            state.take_back("agent", "how", HOUR);
+            assert_eq!(names(lines(&mut state)), "c");
+            pass(&mut state, LIMIT / 2);
+            assert_eq!(end_late(&mut state), "");
+        }
     }
 }
 
+/// Its files have brought the time from an earlier process.
 #[test]
-fn a_restart_does_not_prolong_the_time_of_a_file() {
-    const LIMIT: Duration = Duration::from_secs(10);
+fn a_late_file_does_not_end_a_process_that_has_just_started() {
+    let mut state = new_state();
+    for name in ["a", "b"] {
+        watch(&mut state, name);
+    }
+    lines(&mut state);
+    pass(&mut state, LIMIT - Duration::from_secs(1));
+    let other = watch(&mut state, "c");
+    assert_eq!(names(more_lines(&mut state)), "c");
+    state.take_back("agent", "how", HOUR);
+    assert_eq!(names(lines(&mut state)), "a");
+    pass(&mut state, Duration::from_secs(2));
+    assert_eq!(end_late(&mut state), "a");
+    assert!(!state.is_replaced());
+    // It has waited for its turn, which costs it no time.
+    for (given, late) in [("b", "b"), ("c", "")] {
+        assert_eq!(names(more_lines(&mut state)), given);
+        pass(&mut state, Duration::from_secs(2));
+        assert_eq!((end_late(&mut state), state.is_replaced()), (late.to_owned(), false));
+    }
+    assert!(other.take().is_none());
+}
+
+#[test]
+fn the_time_of_a_file_is_that_for_which_processes_have_it() {
     let mut state = new_state();
     watch(&mut state, "a");
     assert!(!state.is_late(b"a", Duration::ZERO), "it has no line");
+    for _ in 0..2 {
+        lines(&mut state);
+        assert!(!state.is_late(b"a", LIMIT));
+        pass(&mut state, LIMIT / 2);
+        state.take_back("agent", "how", HOUR);
+        assert!(!state.is_late(b"a", Duration::ZERO), "nobody has it");
+    }
     lines(&mut state);
-    assert!(!state.is_late(b"a", LIMIT) && state.is_late(b"a", Duration::ZERO));
-    let request = state.requests.get_mut(b"a".as_slice()).unwrap();
-    request.sign = EndSign::File { since: Instant::now().checked_sub(LIMIT) };
-    state.take_back("agent", "how", HOUR);
-    assert!(state.is_late(b"a", LIMIT));
-    lines(&mut state);
-    assert!(state.is_late(b"a", LIMIT));
+    assert!(state.is_late(b"a", LIMIT), "no restart prolongs it");
 }
