@@ -252,6 +252,10 @@ def test_settings_without_a_file_to_write_stop_the_start(tape):
     assert "set oss.stagemsg with $RID" in refusal(command + "oss.stagemsg $LFN $DST\n")
     assert "oss.stagemsg: $CGI has no value here" in refusal(command + "oss.stagemsg $RID $DST $CGI\n")
     assert "use 'async |' with a program that reports them" in refusal(f"oss.stagecmd |{tape.directory}/agent\n{MESSAGE}")
+    # It would never be asked for a new file.
+    catalog = f"oss.rsscmd {tape.directory}/sums\n"
+    assert "remove creates, or oss.rsscmd" in refusal(f"{catalog}oss.stagecmd creates {tape.directory}/agent\n")
+    assert "use 'creates async |'" in refusal(f"{catalog}oss.stagecmd creates |{tape.directory}/agent\n{MESSAGE}")
 
 
 def test_a_program_that_reports_nothing_is_watched(tape, begin, tmp_path):

@@ -22,33 +22,11 @@ pub(crate) fn copy_agent(
     root: &str,
     needed: (bool, bool),
 ) -> Result<Arc<dyn CopyAgent>, String> {
-    if needed.0 {
-        check_stage_form(effective)?;
+    if let Some(fault) = effective.stage_fault().filter(|_| needed.0) {
+        return Err(format!("{}; {}", fault.what, fault.remedy));
     }
     let programs = copy_programs(effective, root, needed)?;
     with_stage_agent(effective, needed.0, programs)
-}
-
-/// Checks that `oss.stagecmd` does not endanger files: something has to show that they are complete, and those that clients
-/// create are made in one way, for them.
-fn check_stage_form(effective: &Effective) -> Result<(), String> {
-    let values = &effective.residency;
-    if values.stage_form == StageForm::Silent && values.catalog.is_none() {
-        return Err("oss.stagecmd: the program does not report the ends of files, and nothing else shows them; use 'async |' with a \
-                    program that reports them (oss.stagemsg with $RID), or a program that is run for each file; or set oss.rsscmd \
-                    with a program that returns the checksum of each file"
-            .to_owned());
-    }
-    if values.stage_creates && *effective.multi_user.enabled {
-        return Err("oss.stagecmd creates: with multi-user, the files would not belong to the clients; remove creates, or \
-                    multi-user"
-            .to_owned());
-    }
-    let mut attributes = effective.storage.exports.iter().map(|export| &export.attributes);
-    if values.stage_creates && attributes.any(|attributes| attributes.stage && attributes.remote_create) {
-        return Err("oss.stagecmd creates: rcreate also makes the files that clients create; remove rcreate, or creates".to_owned());
-    }
-    Ok(())
 }
 
 /// Returns the programs that copy files, after a check of those that are needed.

@@ -19,37 +19,9 @@ impl DiskCheck<'_> {
             let origin = if message.is_some() { &message.origin } else { &command.origin };
             let what = "oss.stagemsg: the line has no name at which the program writes the file".to_owned();
             self.wrong(origin, what, "set oss.stagemsg with $DST, for example $RID $LFN $SRC $DST");
-        } else if values.stage_form == StageForm::Silent && values.catalog.is_none() {
-            let what =
-                "oss.stagecmd: the program does not report the ends of files, and nothing else shows them";
-            let remedy = "use 'async |' with a program that reports them (oss.stagemsg with $RID), or a program that is run for \
-                          each file; or set oss.rsscmd with a program that returns the checksum of each file";
-            self.wrong(&command.origin, what.to_owned(), remedy);
         } else if values.stage_form == StageForm::Reporting && !message.as_ref().is_some_and(has_word) {
             let what = "oss.stagemsg: the line has no word with which the program reports the end".to_owned();
             self.wrong(&message.origin, what, "set oss.stagemsg with $RID, for example $RID $LFN $SRC $DST");
-        }
-    }
-
-    /// Files that clients create cannot be made in two ways, nor with the rights of the user of the server.
-    fn new_files(&mut self) {
-        let effective = self.effective;
-        if !effective.residency.stage_creates {
-            return;
-        }
-        for export in effective.storage.exports.iter().filter(|export| export.attributes.stage) {
-            let name = &export.prefix;
-            if *effective.multi_user.enabled {
-                let what = format!(
-                    "all.export {name} stage: with multi-user, the files of oss.stagecmd creates would not belong to the client"
-                );
-                self.wrong(&export.origin, what, "remove creates, or multi-user");
-            } else if export.attributes.remote_create {
-                let what = format!(
-                    "all.export {name} rcreate: oss.stagecmd creates makes the files that clients create"
-                );
-                self.wrong(&export.origin, what, "remove rcreate, or creates");
-            }
         }
     }
 
@@ -60,8 +32,12 @@ impl DiskCheck<'_> {
             return;
         }
         self.stage_lines();
-        self.new_files();
-        for export in effective.storage.exports.iter().filter(|export| export.attributes.stage) {
+        let mut exports =
+            effective.storage.exports.iter().filter(|export| export.attributes.stage).peekable();
+        if let Some(fault) = effective.stage_fault().filter(|_| exports.peek().is_some()) {
+            self.wrong(&fault.origin, fault.what.to_owned(), fault.remedy);
+        }
+        for export in exports {
             let name = &export.prefix;
             if !effective.residency.has_copy_program() {
                 let what = format!("all.export {name} stage: there is no program that copies files");

@@ -164,7 +164,7 @@ pub(super) const SECTION: Section = Section {
                $RID of the line, in its output or in the pipe $NOTIFY. `|command` without `async` reports nothing: the server \
                looks at LOCAL, and takes a file that has the size and the checksum that oss.rsscmd returns for it. \
                `|` with one of XRootD's agents (`frm_...`) stands for the queue of this server. With `creates`, a \
-               file that a client creates, and that is not on disk, is requested too; the program has to make it.",
+               file that a client creates, and that is not on disk, is requested too; the program has to make it. `creates` is refused with oss.rsscmd.",
         )
         .executes(|effective| effective.residency.stage_program.is_some())
         .example("/usr/bin/stage"),

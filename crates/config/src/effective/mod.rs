@@ -26,6 +26,7 @@ mod protocol;
 mod proxy;
 mod residency;
 mod security;
+mod stage_fault;
 mod storage;
 mod third_party;
 mod tls;
@@ -103,6 +104,7 @@ pub use security::{
     SecurityConfig, SigningLevel, SigningLevels, SigningRule, SssOptions, TokenExpiry, TokenLibrary,
     ZtnOptions,
 };
+pub use stage_fault::StageFault;
 pub use storage::{
     Allocation, Export, ExportAttributes, MountCheck, SpaceAccounting, SpacePartition, SpaceRule, Storage,
     UsageLogConfig, Visibility,

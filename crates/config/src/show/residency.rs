@@ -23,8 +23,11 @@ pub(super) fn show(values: &ResidencyConfig, lines: &mut EffectiveLines) {
         StageForm::Reporting => "async |",
         StageForm::Silent => "|",
     };
-    lines.add(Reload::Restart, "oss.stagecmd", &values.stage_program, |program| {
-        program.as_ref().map(|program| format!("{creates}{form}{}", command(program)))
+    // One of XRootD's agents stands for the queue of this server.
+    let agent = values.stage_creates.then(|| "creates |frm_xfragent".to_owned());
+    lines.add(Reload::Restart, "oss.stagecmd", &values.stage_program, |program| match program {
+        Some(program) => Some(format!("{creates}{form}{}", command(program))),
+        None => agent,
     });
     lines.add(Reload::Restart, "oss.stagemsg", &values.stage_message, Clone::clone);
     lines.add(Reload::Restart, "frm.xfr.copycmd", &values.from_path, |program| stage("in", program.as_ref()));
