@@ -316,7 +316,8 @@ fn failures_of_prepare_requests_are_kept_for_a_time() {
 fn the_name_space_daemon_gets_events_below_a_directory() {
     use NameSpaceDaemon::{Ignored, Optional, Required};
     for (line, daemon, directory) in [
-        ("", Optional, None),
+        ("", Ignored, None),
+        ("frm.all.cnsd auto", Optional, None),
         ("frm.all.cnsd ignore", Ignored, None),
         ("frm.all.cnsd require", Required, None),
         ("frm.all.cnsd require apath /a\nfrm.all.cnsd auto apath /b", Optional, Some("/b")),

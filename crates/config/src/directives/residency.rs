@@ -119,7 +119,7 @@ pub(super) const SECTION: Section = Section {
             "{auto|ignore|require} [apath path]",
             name_space_daemon,
         )
-        .default("auto")
+        .default("ignore")
         .help(
             "Events for XRootD's name space daemon: a line in its pipe `cns/XrdCnsd.events` for each file that came from mass storage \
                or was purged. The pipe is below all.adminpath, or else `apath`. With `auto`, events are lost while nobody reads the \

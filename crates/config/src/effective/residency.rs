@@ -249,8 +249,9 @@ impl Default for ResidencyConfig {
             share: Setting::default_of(StageShare { copies: None, places: 2_000_000 }),
             directory: Setting::default_of(None),
             deny: Setting::default_of(Duration::from_secs(3 * 3600)),
+            // XRootD's programs send events only with the directive.
             name_space: Setting::default_of(NameSpaceTarget {
-                daemon: NameSpaceDaemon::Optional,
+                daemon: NameSpaceDaemon::Ignored,
                 directory: None,
             }),
             prepare_keep: Setting::default_of(Duration::from_secs(86_400)),
