@@ -5,9 +5,9 @@
 use base::LogicalPath;
 use digest::{Algorithm, RunningChecksum};
 use residency::{
-    CopyAgent as _, CopyOutcome, CopyPrograms, EntryKey, EntryState, FailureReason, IncomingCopy, Priority,
-    QueueRun, RemoteStatus, StageAgent, StageAgentSettings, StageMessage, StopSignal, TransferDirection,
-    TransferEntry,
+    CopyAgent as _, CopyFailure, CopyOutcome, CopyPrograms, EntryKey, EntryState, FailureReason,
+    IncomingCopy, Priority, QueueRun, RemoteStatus, StageAgent, StageAgentSettings, StageMessage, StopSignal,
+    TransferDirection, TransferEntry,
 };
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -57,16 +57,18 @@ impl Site {
     }
 
     fn with(name: &str, script: &str, time_limit: Duration) -> Self {
-        let directory = Self::directory(name);
-        let arguments = ["-c", script, directory.to_str().unwrap()].map(str::to_owned).to_vec();
-        Self::running(directory, "/bin/sh", arguments, (time_limit, None))
+        Self::shell(name, script, (time_limit, None))
     }
 
     /// A site whose program reports nothing. Each file has the content [`WATCHED`] in mass storage.
     fn watched(name: &str, script: &str, time_limit: Duration) -> Self {
+        Self::shell(name, script, (time_limit, Some(Duration::from_millis(5))))
+    }
+
+    fn shell(name: &str, script: &str, times: (Duration, Option<Duration>)) -> Self {
         let directory = Self::directory(name);
         let arguments = ["-c", script, directory.to_str().unwrap()].map(str::to_owned).to_vec();
-        Self::running(directory, "/bin/sh", arguments, (time_limit, Some(Duration::from_millis(5))))
+        Self::running(directory, "/bin/sh", arguments, times)
     }
 
     fn directory(name: &str) -> PathBuf {
@@ -537,34 +539,29 @@ fn a_name_that_is_not_a_file_ends_no_other_copy() {
 
 #[test]
 fn a_file_that_is_never_completed_fails_after_its_time_and_ends_no_other_copy() {
-    const LIMIT: Duration = Duration::from_secs(4);
     let site = Site::watched(
         "late",
         "echo start >> $0/notes; while read rid name dst pipe; do case $name in /late) printf abc > $dst; touch $0/late;; \
          /slow) echo $name >> $0/notes; (while [ ! -e $0/go ]; do sleep 0.01; done; printf abcdef > $dst) & ;; \
          *) printf abcdef > $dst;; esac; done",
-        LIMIT,
+        Duration::from_secs(4),
     );
     let late = site.begin("late");
     site.wait_for("late");
-    let since = Instant::now();
-    let mut slow = None;
+    let (since, mut slow) = (Instant::now(), None);
     // The program works, which does not prolong the time of the file.
-    let failure = loop {
-        if since.elapsed() >= LIMIT / 2 && slow.is_none() {
+    let outcome = loop {
+        if since.elapsed() >= Duration::from_secs(2) && slow.is_none() {
             slow = Some(site.begin("slow"));
         }
-        assert_eq!(site.stage("other"), CopyOutcome::Done);
+        assert!(site.stage("other") == CopyOutcome::Done && since.elapsed() < WAIT_MAX);
         fs::remove_file(site.local("other")).unwrap();
-        match late.outcome.try_recv() {
-            Err(_) => assert!(since.elapsed() < WAIT_MAX),
-            Ok(CopyOutcome::Failed(failure)) => break failure,
-            Ok(other) => panic!("{other:?}"),
+        if let Ok(outcome) = late.outcome.try_recv() {
+            break outcome;
         }
     };
-    assert_eq!(failure.reason, FailureReason::Temporary, "requests with an id outlive it");
-    let text = failure.text;
-    assert!(text.contains("has not completed the file within 4 s: it has not its size"), "{text}");
+    let found = "sh has not completed the file within 4 s: it has not its size in mass storage";
+    assert_eq!(outcome, CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, found)));
     // Its process could still write it.
     let (reason, text) = site.begin("late").failure();
     assert!(reason == FailureReason::Temporary && text.contains("could still write"), "{text}");
@@ -584,9 +581,7 @@ fn all_files_of_a_process_that_has_ended_come_without_another_request() {
         WAIT_MAX,
     );
     let copies: Vec<_> = ["a", "b", "c", "d"].map(|name| site.begin(name)).into();
-    for copy in copies {
-        assert_eq!(copy.outcome(), CopyOutcome::Done);
-    }
+    assert!(copies.iter().all(|copy| copy.outcome() == CopyOutcome::Done));
     site.end();
 }
 
