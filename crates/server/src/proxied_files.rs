@@ -170,6 +170,10 @@ fn object_store(url: &Url, bucket: &str, values: &StoreValues) -> Result<Arc<Obj
 /// Time that a reader of the disk cache waits for the connection of another one.
 const CACHE_PATIENCE: Duration = Duration::from_secs(4);
 
+/// Size of the parts of files that a disk cache removes one by one. The order of removals takes about 200 bytes for each of
+/// which something is stored, which is 320 MB for 100 TB of whole parts, and one part is a small share of any disk.
+const CACHE_PART_BYTES: u64 = 64 << 20;
+
 /// Number of bytes of files in a cache whose pages have checksums, if the memory of the machine is not known.
 const PAGED_BYTES: u64 = 1 << 30;
 
@@ -190,6 +194,7 @@ fn cache(effective: &Effective) -> Result<Option<ProxyCacheConfig>, String> {
     });
     let settings = DiskCacheSettings {
         block_bytes: *values.block_bytes,
+        part_bytes: Some(CACHE_PART_BYTES),
         memory_bytes: *values.memory,
         paged_bytes: process::memory_bytes().unwrap_or(PAGED_BYTES),
         prefetch_bytes: u64::from(*values.prefetch).saturating_mul(*values.block_bytes),

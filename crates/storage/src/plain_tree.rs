@@ -6,7 +6,7 @@
 
 use base::{LogicalPath, stable_hash};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, StatxFlags};
+use rustix::fs::{self, AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -301,6 +301,20 @@ impl PlainFile {
         self.0.write_all_at(from, offset)
     }
 
+    /// Frees the disk space of a range, which reads as zeros afterwards. The size of the file stays.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the file system cannot free a part of a file, and other errors of the operating system.
+    pub fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        loop {
+            match fs::fallocate(&self.0, how, offset, length) {
+                Err(Errno::INTR) => {}
+                other => return Ok(other?),
+            }
+        }
+    }
+
     /// Waits until data and size have reached stable storage.
     ///
     /// # Errors
@@ -437,6 +451,33 @@ mod tests {
         assert_eq!(here, of(root.path()));
         // Each system has this mount. Without numbers of mounts, there is none.
         assert!(here.is_none() || here != of(Path::new("/proc")));
+    }
+
+    #[test]
+    fn the_space_of_a_range_is_freed_and_the_size_stays() {
+        const PIECE: usize = 1 << 20;
+        let root = TestDirectory::new("tree-discard");
+        let file = PlainTree::open(root.path()).unwrap().create_file(&path("/f")).unwrap();
+        file.write_at(0, &vec![7; 3 * PIECE + 10]).unwrap();
+        file.sync().unwrap();
+        let before = file.status().unwrap();
+        match file.discard(PIECE as u64, PIECE as u64) {
+            // Not each file system can.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => return,
+            other => other.unwrap(),
+        }
+        // The end of the file is within the last page.
+        file.discard(3 * PIECE as u64, 4096).unwrap();
+        let after = file.status().unwrap();
+        assert_eq!(after.size, before.size);
+        assert!(after.allocated + PIECE as u64 <= before.allocated, "{before:?} {after:?}");
+        let mut content = vec![1; 3 * PIECE + 10];
+        assert_eq!(file.read_at(0, &mut content).unwrap(), content.len());
+        let mut expected = vec![7; 3 * PIECE + 10];
+        expected[PIECE..2 * PIECE].fill(0);
+        expected[3 * PIECE..].fill(0);
+        assert!(content == expected);
+        assert_eq!(number(file.discard(0, 0)), Some(Errno::INVAL.raw_os_error()));
     }
 
     #[test]

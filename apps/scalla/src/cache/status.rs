@@ -167,6 +167,14 @@ fn server_rows(note: &str, status: &CacheStatus) -> Vec<(&'static str, String)> 
         ),
         ("in memory", size(status.memory)),
         ("healed blocks", show_count(status.damaged_blocks)),
-        ("removed", format!("{} files of {}", show_count(status.evicted_files), size(status.evicted_bytes))),
+        (
+            "removed",
+            format!(
+                "{} files and {} parts of files, {}",
+                show_count(status.evicted_files),
+                show_count(status.evicted_parts),
+                size(status.evicted_bytes)
+            ),
+        ),
     ]
 }

@@ -1,7 +1,7 @@
 //! [`FileClosing`]: ends the periods in which readers have a file open.
 
 use super::DiskCache;
-use super::cached_file::CachedFile;
+use super::cached_file::{CachedFile, OpenFileParts};
 use super::shared::CacheShared;
 use crate::disk_cache::CacheOrigin;
 use std::sync::Arc;
@@ -67,6 +67,7 @@ impl<O: CacheOrigin> FileClosing<O> {
         if !file.is_idle() {
             return;
         }
+        OpenFileParts(file).note_requests();
         let closing = file.clone();
         let closed = self.0.shared.on_disk(move || {
             closing.end_period();
@@ -81,11 +82,13 @@ impl<O: CacheOrigin> FileClosing<O> {
                 }
                 return 0;
             }
-            claimed
+            closing.store.detach(closing.shared.now());
+            // The space of parts that were given up and could not be freed counts until it is.
+            closing.store.held_bytes()
         });
-        let claimed = closed.await;
+        let held = closed.await;
         *open = None;
-        match claimed {
+        match held {
             Some(0) => _ = self.0.shared.index.remove(&file.key),
             Some(bytes) => self.0.shared.index.closed(&file.key, bytes, self.0.shared.used_now()),
             // The job did not run, so the disk is unchanged.

@@ -31,6 +31,7 @@ pub(super) struct CacheCounters {
     pub(super) bytes_bypassed: CacheCounter,
     pub(super) damaged_blocks: CacheCounter,
     pub(super) evicted_files: CacheCounter,
+    pub(super) evicted_parts: CacheCounter,
     pub(super) evicted_bytes: CacheCounter,
 }
 
@@ -83,6 +84,8 @@ pub struct DiskCacheStatus {
     pub damaged_blocks: u64,
     /// Number of files that were removed to make room.
     pub evicted_files: u64,
-    /// Their bytes.
+    /// Number of parts that were removed from files of which others stay, to make room.
+    pub evicted_parts: u64,
+    /// The bytes of both.
     pub evicted_bytes: u64,
 }

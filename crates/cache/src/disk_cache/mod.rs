@@ -12,6 +12,7 @@
 //! | `counters` | [`DiskCacheStatus`]: the state of the cache and its counters |
 //! | `directory_totals` | `DirectoryTotals`: the stored bytes of some directories |
 //! | `fetch_memory` | `FetchMemory`: the limit of the memory of fetches |
+//! | `file_parts` | `FileParts`: the parts of an open file, and which of them readers request |
 //! | `index_recorder` | `IndexRecorder`: the index is recorded for the next process |
 //! | `index_trust` | `IndexTrust`: how far the index agrees with the disk |
 //! | `origin` | [`CacheOrigin`]: the source of a cached file |
@@ -19,9 +20,11 @@
 //! | `pins` | files that stay because an administrator has pinned them |
 //! | `reader` | [`CacheReader`]: a reader of a cached file |
 //! | `removal` | the removal of files when the disk is full, and regular flushes |
+//! | `removal_batch` | `RemovalBatch`: files and parts of files that are removed together |
 //! | `scan` | the search for files that earlier processes have stored |
 //! | `settings` | [`DiskCacheSettings`] |
 //! | `shared` | `CacheShared`: what all files share |
+//! | `split_files` | `SplitFiles`: the files of which the index knows the parts |
 //! | `table` | `CacheTable`: the files that are open or being opened |
 //! | `work` | requests at the origin, and calls of the disk |
 //!
@@ -37,6 +40,7 @@ mod closing;
 mod counters;
 mod directory_totals;
 mod fetch_memory;
+mod file_parts;
 mod index_recorder;
 mod index_trust;
 mod origin;
@@ -44,9 +48,11 @@ mod period;
 mod pins;
 mod reader;
 mod removal;
+mod removal_batch;
 mod scan;
 mod settings;
 mod shared;
+mod split_files;
 mod table;
 mod work;
 
@@ -72,7 +78,7 @@ use crate::{CacheDisk, CacheDiskFile, CacheKey, OriginVersion};
 use aged_removal::AgedRemoval;
 use base::{LogicalPath, Owner};
 use cache_index::CacheIndex;
-use cached_file::CachedFile;
+use cached_file::{CachedFile, OpenFileParts};
 use fetch_memory::FetchMemory;
 use index_recorder::IndexRecorder;
 use shared::CacheShared;
@@ -146,12 +152,14 @@ impl<O: CacheOrigin> DiskCache<O> {
         }
         let writes = Pool::new("cache-write", WRITE_THREADS);
         let context = StoreContext::new(disk, settings.block_bytes).closing_on(writes.clone());
-        let context = Arc::new(context.with_pages_of(settings.paged_bytes));
+        let context = Arc::new(with_parts(context.with_pages_of(settings.paged_bytes), settings));
+        let capacity = settings.limits.capacity((usage.0, 0), 0);
+        let index = CacheIndex::new(capacity, context.part_bytes);
         let shared = Arc::new(CacheShared::new(
             runtime,
             context,
             FetchMemory::new(settings.memory_bytes),
-            CacheIndex::new(settings.limits.capacity((usage.0, 0), 0)),
+            index,
             Pool::new("cache-read", READ_THREADS),
             writes,
             (settings.prefetch_bytes, settings.patience),
@@ -230,7 +238,7 @@ impl<O: CacheOrigin> DiskCache<O> {
                 let current = file.version();
                 if current == version && !file.has_changed() {
                     let id = file.attach(origin.clone(), owner);
-                    cache.shared.index.opened(&key, file.stored_bytes(), cache.shared.used_now());
+                    OpenFileParts(file).note_opened(false);
                     return Some(CacheReader::new(cache.clone(), file.clone(), id, origin));
                 }
                 if current.modified > version.modified {
@@ -244,7 +252,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             let file = cache.open_file(&key, version).await?;
             *open = Some(file.clone());
             let id = file.attach(origin.clone(), owner);
-            cache.shared.index.opened(&key, file.stored_bytes(), cache.shared.used_now());
+            OpenFileParts(&file).note_opened(true);
             Some(CacheReader::new(cache.clone(), file, id, origin))
         });
         // A disk that hangs delays readers for a while, and then they are served from the origin.
@@ -350,13 +358,13 @@ impl<O: CacheOrigin> DiskCache<O> {
         self.note_removed(key, self.shared.on_disk_for(owner, move || context.remove(&of)).await?)
     }
 
-    /// Takes the result of a removal. Returns whether there were files; `None` if they could not be removed.
+    /// Takes the result of a removal. Returns whether there was a file; `None` if it could not be removed.
     fn note_removed(&self, key: &CacheKey, result: Result<bool, StoreError>) -> Option<bool> {
         match result {
             Ok(was_there) => Some(was_there),
             Err(StoreError::Foreign) => Some(false),
             Err(StoreError::Disk(error)) => {
-                self.shared.note_disk_failure(key, &error);
+                self.shared.note_removal_failure(key, &error);
                 None
             }
         }
@@ -398,6 +406,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             bytes_stored: shared.stored(),
             damaged_blocks: counters.damaged_blocks.get(),
             evicted_files: counters.evicted_files.get(),
+            evicted_parts: counters.evicted_parts.get(),
             evicted_bytes: counters.evicted_bytes.get(),
         }
     }
@@ -512,6 +521,20 @@ impl<O: CacheOrigin> DiskCache<O> {
     #[must_use]
     pub fn open_files(&self) -> usize {
         self.table.len()
+    }
+}
+
+/// Lets files be removed in parts, if the disk can free a part of a file. Another failure of the disk is no reason not to
+/// start.
+fn with_parts(context: StoreContext, settings: &DiskCacheSettings) -> StoreContext {
+    let Some(bytes) = settings.part_bytes else { return context };
+    match context.can_discard() {
+        Ok(true) => context.with_parts_of(bytes),
+        Ok(false) => context,
+        Err(error) => {
+            tracing::warn!("the cache removes whole files, because the disk cannot be tried: {error}");
+            context
+        }
     }
 }
 

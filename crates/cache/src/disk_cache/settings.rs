@@ -10,6 +10,9 @@ use thiserror::Error;
 pub struct DiskCacheSettings {
     /// Size of the blocks of new files.
     pub block_bytes: u64,
+    /// Size of the parts of larger files that are removed one by one, rounded up to whole blocks; `None` to remove whole
+    /// files only. So it is on a file system that cannot free parts of files.
+    pub part_bytes: Option<u64>,
     /// Maximum number of bytes in memory between their request at the origin and their arrival on disk.
     pub memory_bytes: u64,
     /// Number of bytes of files whose pages have checksums in memory; they take 1/680 of it. More than the system can

@@ -9,7 +9,7 @@ use super::index_trust::IndexTrust;
 use super::period::CacheObserver;
 use super::pins::CachePins;
 use crate::CacheKey;
-use crate::store::StoreContext;
+use crate::store::{StoreContext, is_full};
 use base::Owner;
 use rustix::io::Errno;
 use std::io;
@@ -54,6 +54,8 @@ pub(super) struct CacheShared {
     /// The time of the last failure of the disk.
     failed: AtomicI64,
     logged: AtomicI64,
+    /// Locked during a round of removals, because another one would count the same excess.
+    pub(super) round: tokio::sync::Mutex<()>,
     /// Wakes the removal of files.
     pub(super) removal: Notify,
     /// Wakes the reduction of directories to their quotas.
@@ -106,6 +108,7 @@ impl CacheShared {
             used: AtomicU64::new(0),
             failed: AtomicI64::new(i64::MIN),
             logged: AtomicI64::new(i64::MIN),
+            round: tokio::sync::Mutex::default(),
             removal: Notify::new(),
             quotas: Notify::new(),
             counters: CacheCounters::default(),
@@ -164,6 +167,16 @@ impl CacheShared {
 
     /// Takes an error of the disk. Unless it is about one file, nothing is stored for a while.
     pub(super) fn note_disk_failure(&self, key: &CacheKey, error: &io::Error) {
+        self.note_removal_failure(key, error);
+        // A removal does not help against other failures.
+        if is_full(error) {
+            self.removal.notify_one();
+        }
+    }
+
+    /// Takes an error of the disk during a removal, as [`CacheShared::note_disk_failure`] does. It does not cause another
+    /// removal, which would fail in the same way at once.
+    pub(super) fn note_removal_failure(&self, key: &CacheKey, error: &io::Error) {
         if !is_about_disk(error) {
             if self.may_log() {
                 tracing::warn!(file = %key.data().shown(), %error, "the file is not cached");
@@ -172,10 +185,6 @@ impl CacheShared {
         }
         self.failed.store(self.now(), Ordering::Release);
         self.set_full(true);
-        // A removal does not help against other failures.
-        if matches!(Errno::from_io_error(error), Some(Errno::NOSPC | Errno::DQUOT)) {
-            self.removal.notify_one();
-        }
         if self.may_log() {
             tracing::warn!(
                 file = %key.data().shown(), %error,

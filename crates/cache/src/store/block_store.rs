@@ -4,6 +4,8 @@
 //! so a claim is true after a power cut at any point. Each block is compared with its checksum when it is
 //! read, in case something else has changed the data.
 
+mod release;
+
 use super::page_checksums::append_page_checksums;
 use super::page_read::PageRead;
 use super::state_file::{DecodedState, block_bytes_for};
@@ -11,6 +13,7 @@ use super::store_context::{DATA_ATTRIBUTE, found, is_unclaimed};
 use super::{CacheDiskFile, CacheKey, OriginVersion, StoreContext, StoredState, access_history};
 use crate::{BlockMap, CacheAccess, CacheChecks};
 use digest::{Algorithm, RunningChecksum, crc32c, pages::PAGE_BYTES};
+use release::{UnfreedBlocks, forget, free_empty_parts};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, IoSliceMut};
 use std::ops::{ControlFlow, Range};
@@ -79,7 +82,7 @@ pub struct BlockStore {
 }
 
 struct Claiming {
-    /// The files at the names are no longer those of this store.
+    /// The files at the names are no longer those of this store, or it is closed.
     is_removed: bool,
     /// When the last record of accesses was written, in seconds since the epoch.
     recorded: i64,
@@ -93,6 +96,8 @@ struct StoreState {
     writes: u64,
     /// Blocks that were dropped and that the state on disk may still claim.
     dropped: HashSet<u64>,
+    /// In the order in which they were given up.
+    unfreed: Vec<UnfreedBlocks>,
     has_new_claims: bool,
     has_new_accesses: bool,
     /// Number of bytes that the state on disk claims.
@@ -136,6 +141,7 @@ impl BlockStore {
             (Some(DecodedState::Valid(state)), Some(data))
                 if state.is_of(&version) && data.status()?.size >= state.stored_end() =>
             {
+                free_empty_parts(context, &state, &*data);
                 (StoredState { version: Some(version), ..*state }, OnceLock::from(data))
             }
             (Some(_), data) => {
@@ -158,6 +164,7 @@ impl BlockStore {
             unclaimed: HashMap::new(),
             writes: 0,
             dropped: HashSet::new(),
+            unfreed: Vec::new(),
             has_new_claims: false,
             has_new_accesses: false,
         };
@@ -422,14 +429,22 @@ impl BlockStore {
     /// Writes a block. It is durable and claimed after the next flush.
     ///
     /// # Errors
-    /// Errors of the disk.
+    /// Errors of the disk. `ResourceBusy` for a block that was given up and whose space is not free yet.
     pub fn write(&self, block: u64, content: &[u8], now: i64) -> io::Result<()> {
         let bytes = self.bytes_of(block);
         if bytes.end.saturating_sub(bytes.start) != content.len() as u64 || content.is_empty() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         // A claim without checksum must not outlive the content that it is about.
-        if self.state().dropped.contains(&block) {
+        let (is_dropped, is_unfreed) = {
+            let state = self.state();
+            let is_unfreed = state.unfreed.iter().any(|unfreed| unfreed.blocks.contains(&block));
+            (state.dropped.contains(&block), is_unfreed)
+        };
+        if is_unfreed {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        if is_dropped {
             self.flush(now)?;
         }
         if self.data.get().is_none() {
@@ -469,12 +484,21 @@ impl BlockStore {
         state.has_new_accesses = true;
     }
 
+    /// Reports whether there is something to do for a flush, apart from the record of accesses.
+    pub(crate) fn has_new_claims(&self) -> bool {
+        let state = self.state();
+        state.has_new_claims || !state.unclaimed.is_empty() || !state.unfreed.is_empty()
+    }
+
     /// Makes all written blocks durable, and claims them.
     ///
     /// # Errors
     /// Errors of the disk. The blocks remain to be claimed then.
     pub fn flush(&self, now: i64) -> io::Result<()> {
-        let mut claiming = self.claiming();
+        self.flush_claims(&mut self.claiming(), now)
+    }
+
+    fn flush_claims(&self, claiming: &mut Claiming, now: i64) -> io::Result<()> {
         if claiming.is_removed {
             return Ok(());
         }
@@ -528,11 +552,23 @@ impl BlockStore {
                 }
                 state.claimed = claimed;
                 self.context.journal.stored(&self.key, claimed, used);
-                state.dropped.retain(|block| !dropped.contains(block));
+                forget(&mut state.dropped, &dropped);
             }
             Err(_) => state.has_new_claims = true,
         }
         replaced
+    }
+
+    /// Ends all changes of the files, because the file is closed and another store can be opened. Blocks that a release has
+    /// kept since the last flush are claimed before.
+    pub(crate) fn detach(&self, now: i64) {
+        let mut claiming = self.claiming();
+        let has_new_claims = self.state().has_new_claims;
+        if has_new_claims {
+            // Without that, they are stored when they are fetched again.
+            self.flush_claims(&mut claiming, now).ok();
+        }
+        claiming.is_removed = true;
     }
 
     /// Removes the files of this store. Readers that have it open can still read what is stored. Returns whether there

@@ -46,6 +46,8 @@ pub trait CacheDiskFile: Send + Sync {
     fn read_now(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> bool;
     /// Writes all bytes.
     fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()>;
+    /// Frees the space of a range, which reads as zeros afterwards. The size stays. `EOPNOTSUPP` if the file system cannot.
+    fn discard(&self, offset: u64, length: u64) -> io::Result<()>;
     /// Waits until data and size are durable.
     fn sync(&self) -> io::Result<()>;
     /// Returns the status.
@@ -123,6 +125,10 @@ impl CacheDiskFile for PlainFile {
 
     fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {
         Self::write_at(self, offset, from)
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        Self::discard(self, offset, length)
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -8,6 +8,7 @@ use base::{LogicalPath, SplitMix64};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSliceMut};
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use storage::{PlainKind, PlainStatus};
 
@@ -21,6 +22,8 @@ const SECTOR: usize = 512;
 struct Inode {
     content: Vec<u8>,
     durable: Vec<u8>,
+    /// For each byte of the content, whether its space was freed. The bytes behind it have theirs.
+    freed: Vec<bool>,
     attributes: BTreeSet<String>,
     is_sparse: bool,
     /// It is a file of the recorded index.
@@ -58,6 +61,12 @@ struct State {
     /// Interval of reads without waiting that find only a part of their bytes in memory; 0 for none.
     cold_one_of: u64,
     reads_now: u64,
+}
+
+impl Inode {
+    fn allocated(&self) -> u64 {
+        (self.content.len() - self.freed.iter().filter(|is_freed| **is_freed).count()) as u64
+    }
 }
 
 impl State {
@@ -232,6 +241,16 @@ impl MemoryDisk {
         self.lock().has_no_attributes = true;
     }
 
+    /// Returns the number of bytes of a range of a file that use space; `None` if there is no such file.
+    pub(crate) fn allocated_within(&self, path: &LogicalPath, range: &Range<u64>) -> Option<u64> {
+        let state = self.lock();
+        let inode = &state.inodes[*state.names.get(path)?];
+        let end = inode.content.len().min(range.end as usize);
+        let bytes = (range.start as usize).min(end)..end;
+        let freed = bytes.clone().filter(|at| inode.freed.get(*at).copied().unwrap_or(false)).count();
+        Some((bytes.len() - freed) as u64)
+    }
+
     /// Returns the number of open files.
     pub(crate) fn open_files(&self) -> u64 {
         self.lock().opened
@@ -340,7 +359,7 @@ impl MemoryDisk {
                     }
                 }
                 after.truncate(size);
-                (inode.content, inode.durable) = (after.clone(), after);
+                (inode.content, inode.durable, inode.freed) = (after.clone(), after, Vec::new());
             }
             (state.names, state.durable) = (names.clone(), names);
             state.mounts += 1;
@@ -368,8 +387,12 @@ impl CacheDisk for MemoryDisk {
     }
 
     fn create(&self, path: &LogicalPath) -> io::Result<Arc<dyn CacheDiskFile>> {
+        // Also a full disk reports that.
+        if self.lock().names.contains_key(path) {
+            return Err(Errno::EXIST.into());
+        }
         let mut state = self.call_at("create", path)?;
-        if state.names.contains_key(path) || state.directories.contains(path) {
+        if state.directories.contains(path) {
             return Err(Errno::EXIST.into());
         }
         let above = std::iter::successors(path.parent(), LogicalPath::parent);
@@ -443,7 +466,7 @@ impl CacheDisk for MemoryDisk {
 
     fn usage(&self) -> io::Result<(u64, u64)> {
         let state = self.call("usage")?;
-        let used = state.names.values().map(|inode| state.inodes[*inode].content.len() as u64).sum();
+        let used = state.names.values().map(|inode| state.inodes[*inode].allocated()).sum();
         Ok((1 << 20, used))
     }
 
@@ -488,13 +511,33 @@ impl CacheDiskFile for MemoryFile {
         let mut state = self.call("write")?;
         let room = state.room.unwrap_or(u64::MAX).min(from.len() as u64) as usize;
         state.room = state.room.map(|left| left - room as u64);
-        let content = &mut state.inodes[self.inode].content;
+        let Inode { content, freed, .. } = &mut state.inodes[self.inode];
         let end = offset as usize + room;
+        let begin = freed.len().min(offset as usize);
+        let rewritten = begin..freed.len().min(end);
+        freed[rewritten].fill(false);
         if content.len() < end {
+            // What was never written has no space either.
+            let gap = content.len()..(offset as usize).max(content.len());
+            if !gap.is_empty() {
+                freed.resize(gap.start, false);
+                freed.resize(gap.end, true);
+            }
             content.resize(end, 0);
         }
         content[offset as usize..end].copy_from_slice(&from[..room]);
         if room < from.len() { Err(Errno::NOSPC.into()) } else { Ok(()) }
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        let mut state = self.call("discard")?;
+        let Inode { content, freed, .. } = &mut state.inodes[self.inode];
+        let end = content.len().min((offset + length) as usize);
+        let begin = end.min(offset as usize);
+        content[begin..end].fill(0);
+        freed.resize(freed.len().max(end), false);
+        freed[begin..end].fill(true);
+        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -508,7 +551,7 @@ impl CacheDiskFile for MemoryFile {
         let state = self.call("status")?;
         let inode = &state.inodes[self.inode];
         let size = inode.content.len() as u64;
-        Ok(PlainStatus { size, allocated: if inode.is_sparse { 0 } else { size }, modified: 0 })
+        Ok(PlainStatus { size, allocated: if inode.is_sparse { 0 } else { inode.allocated() }, modified: 0 })
     }
 
     fn set_attribute(&self, name: &str, _: &[u8]) -> io::Result<()> {

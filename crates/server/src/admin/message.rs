@@ -297,7 +297,10 @@ pub struct CacheStatus {
     pub damaged_blocks: u64,
     /// Files that were removed to make room.
     pub evicted_files: u64,
-    /// Their bytes.
+    /// Parts that were removed from files of which others stay, to make room.
+    #[serde(default)]
+    pub evicted_parts: u64,
+    /// The bytes of both.
     pub evicted_bytes: u64,
     /// The pins, in the order in which they have effect.
     #[serde(default)]

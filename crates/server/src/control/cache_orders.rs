@@ -128,6 +128,7 @@ fn status(cache: &CacheOrders<'_>) -> CacheStatus {
         bytes_stored: status.bytes_stored,
         damaged_blocks: status.damaged_blocks,
         evicted_files: status.evicted_files,
+        evicted_parts: status.evicted_parts,
         evicted_bytes: status.evicted_bytes,
         pins: cache.pins().into_iter().map(pin_status).collect(),
     }

@@ -6,6 +6,7 @@ mod aged;
 mod client_commands;
 mod histories;
 mod mistaken;
+mod parts;
 mod pins;
 mod read_now;
 mod recorded;

@@ -155,13 +155,18 @@ impl ServerMetrics {
         text.counter("scalla_cache_delivered_bytes", "Bytes that readers got.", cache.bytes_delivered);
         text.counter(
             "scalla_cache_evicted_bytes",
-            "Bytes of files that were removed to make room.",
+            "Bytes of files and parts of files that were removed to make room.",
             cache.evicted_bytes,
         );
         text.counter(
             "scalla_cache_evicted_files",
             "Files that were removed to make room.",
             cache.evicted_files,
+        );
+        text.counter(
+            "scalla_cache_evicted_parts",
+            "Parts that were removed from files of which others stay, to make room.",
+            cache.evicted_parts,
         );
         text.counter(
             "scalla_cache_damaged_blocks",
