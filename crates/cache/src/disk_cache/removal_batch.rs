@@ -109,10 +109,11 @@ impl<O: CacheOrigin> RemovalBatch<O> {
         taken.is_some()
     }
 
-    /// Takes all of a closed file of which nothing was requested lately, also if it has parts. Returns `false` if that is
-    /// not possible.
+    /// Takes all of a closed file. A file that goes instead of a part of it must have no part that the order of removals
+    /// knows a new request of. Returns `false` if that is not possible.
     pub(super) fn take_whole(&mut self, cache: &DiskCache<O>, unit: &RemovalUnit) -> bool {
-        let taken = self.take_closed(cache, &unit.key);
+        let may_go = unit.part.is_none() || cache.shared.index.is_quiet(&unit.key);
+        let taken = may_go.then(|| self.take_closed(cache, &unit.key)).flatten();
         self.count(taken)
     }
 
@@ -122,7 +123,7 @@ impl<O: CacheOrigin> RemovalBatch<O> {
             return None;
         }
         let slot = cache.table.slot(key);
-        let locked = slot.lock_closed().filter(|_| cache.shared.index.is_quiet(key))?;
+        let locked = slot.lock_closed()?;
         let bytes = cache.shared.index.evict(key)?;
         self.whole.push(RemovableFile::new(locked, slot, key.clone(), bytes));
         Some(bytes)

@@ -6,6 +6,7 @@ mod aged;
 mod client_commands;
 mod histories;
 mod mistaken;
+mod part_faults;
 mod parts;
 mod pins;
 mod read_now;

@@ -12,17 +12,22 @@ use bytes::Bytes;
 use rustix::io::Errno;
 
 /// The number of blocks of a part.
-const PART: u64 = 4;
+pub(super) const PART: u64 = 4;
 
 /// A cache of this number of blocks.
-fn limited(blocks: u64) -> DiskCacheSettings {
+pub(super) fn limited(blocks: u64) -> DiskCacheSettings {
     let mut settings = DiskCacheSettings { part_bytes: Some(PART * BLOCK), ..settings() };
     settings.limits.files = Some(blocks * BLOCK);
     settings
 }
 
 /// Reads a part of an open file. Returns whether nothing was fetched.
-async fn read_part(world: &World, cache: &TestCache, reader: &(TestReader, Bytes), part: u64) -> bool {
+pub(super) async fn read_part(
+    world: &World,
+    cache: &TestCache,
+    reader: &(TestReader, Bytes),
+    part: u64,
+) -> bool {
     world.until(|| cache.shared.may_store()).await;
     let before = world.fetched();
     world.check_read(reader, part * PART * BLOCK, PART * BLOCK).await.unwrap();
@@ -31,7 +36,7 @@ async fn read_part(world: &World, cache: &TestCache, reader: &(TestReader, Bytes
 }
 
 /// A cache that removes files above this number of used blocks of the disk, down to another one.
-fn marked(high: u64, low: u64) -> DiskCacheSettings {
+pub(super) fn marked(high: u64, low: u64) -> DiskCacheSettings {
     let mut settings = DiskCacheSettings { part_bytes: Some(PART * BLOCK), ..settings() };
     (settings.limits.high, settings.limits.low) =
         (DiskShare::Bytes(high * BLOCK), DiskShare::Bytes(low * BLOCK));
@@ -39,7 +44,7 @@ fn marked(high: u64, low: u64) -> DiskCacheSettings {
 }
 
 /// Stores all of a file of this number of parts, in order.
-async fn fill(world: &World, cache: &TestCache, name: &str, parts: u64) -> (TestReader, Bytes) {
+pub(super) async fn fill(world: &World, cache: &TestCache, name: &str, parts: u64) -> (TestReader, Bytes) {
     world.put(name, parts * PART * BLOCK);
     let reader = world.open(cache, name).await.unwrap();
     for part in 0..parts {
@@ -49,7 +54,7 @@ async fn fill(world: &World, cache: &TestCache, name: &str, parts: u64) -> (Test
 }
 
 /// Returns the space that the data of a file has on disk.
-fn allocated(world: &World, name: &str) -> u64 {
+pub(super) fn allocated(world: &World, name: &str) -> u64 {
     world.disk.open(&path(name)).unwrap().status().unwrap().allocated
 }
 
@@ -170,7 +175,7 @@ async fn smaller_and_pinned_files_are_removed_wholly_or_not_at_all() {
 }
 
 /// Removes parts of an open file. Returns the removed ones with their sizes.
-fn release(cache: &TestCache, parts: &[u32]) -> (Vec<(u32, u64)>, std::io::Result<()>) {
+pub(super) fn release(cache: &TestCache, parts: &[u32]) -> (Vec<(u32, u64)>, std::io::Result<()>) {
     let file = cache.table.files().remove(0);
     let key = file.key.clone();
     let bytes = PART * BLOCK;
