@@ -363,10 +363,13 @@ impl CacheIndex {
         }
     }
 
-    /// Sets the size of a file of which parts were removed. Returns the number of bytes that it has less.
+    /// Sets the size of a file of which parts were removed. A comparison that has looked at it before must not change it.
+    /// Returns the number of bytes that it has less.
     pub(super) fn correct_size(&self, key: &CacheKey, bytes: u64) -> u64 {
         let mut state = self.lock();
-        let before = state.files.get(key).map_or(0, |entry| entry.bytes);
+        let Some(entry) = state.files.get_mut(key) else { return 0 };
+        entry.is_recorded = false;
+        let before = entry.bytes;
         state.resize(key, bytes);
         before.saturating_sub(bytes)
     }

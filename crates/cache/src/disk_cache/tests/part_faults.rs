@@ -1,10 +1,20 @@
 //! Tests of removals of parts on disks that fail, and of the files that go then.
 
-use super::parts::marked;
+use super::parts::{fill, limited, marked};
 use super::room::read_all;
-use super::world::{BLOCK, World};
+use super::world::{BLOCK, TestCache, World};
 use super::{key, path};
 use crate::CacheDisk;
+use crate::disk_cache::cache_index::FileDifference;
+use crate::disk_cache::clock::FileUse;
+
+/// Stores closed files of this number of parts, in order.
+async fn fill_closed(world: &World, cache: &TestCache, names: &[&str], parts: u64) {
+    for name in names {
+        drop(fill(world, cache, name, parts).await);
+        world.settle(cache).await;
+    }
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_file_that_is_next_is_removed_also_if_it_was_requested() {
@@ -39,4 +49,23 @@ async fn the_file_that_is_next_is_removed_also_if_it_was_requested() {
         assert_eq!(cache.files(), before - 1);
         assert!(world.disk.get(next.key.data()).is_none(), "{part_bytes:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_comparison_with_the_disk_does_not_bring_removed_parts_back() {
+    let world = World::new();
+    let cache = world.start(limited(400));
+    world.until(|| cache.status().is_known).await;
+    fill_closed(&world, &cache, &["/f"], 20).await;
+    cache.recorder.record(&cache).unwrap();
+    drop(cache);
+    let world = world.restarted(None);
+    let cache = world.start(limited(70));
+    world.until(|| cache.status().is_known).await;
+    // The comparison has read the state before the removal.
+    let used = FileUse::recorded(1, cache.shared.clock.now());
+    cache.make_room().await;
+    assert_eq!((cache.bytes(), world.bytes_on_disk()), (64 * BLOCK, 64 * BLOCK));
+    assert_eq!(cache.shared.index.found(&key("/f"), 80 * BLOCK, used), FileDifference::AsKnown);
+    assert_eq!(cache.bytes(), 64 * BLOCK);
 }
