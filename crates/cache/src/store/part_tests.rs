@@ -131,6 +131,21 @@ fn space_that_cannot_be_freed_is_tried_again_and_counts() {
 }
 
 #[test]
+fn blocks_are_not_written_before_their_space_is_counted_as_free() {
+    let disk = MemoryDisk::default();
+    let store = store_all(&context(&disk));
+    let mut freed = Vec::new();
+    let give_up = |range: &Range<u64>| {
+        store.give_up(range);
+        true
+    };
+    let note_freed = |_: &Range<u64>| freed.push(write(&store, 1).unwrap_err().kind());
+    store.release(&[1..2], give_up, note_freed).unwrap();
+    assert_eq!(freed, [io::ErrorKind::ResourceBusy]);
+    write(&store, 1).unwrap();
+}
+
+#[test]
 fn a_block_that_is_not_claimed_yet_goes_without_a_new_state() {
     let disk = MemoryDisk::default();
     let context = context(&disk);

@@ -111,9 +111,10 @@ impl BlockStore {
             if let Some(data) = self.data.get() {
                 discard_blocks(&**data, &next.blocks, self.block_bytes)?;
             }
+            // Blocks that are written from now on count again.
+            freed(&next.blocks);
             // Only callers with the lock remove any.
             self.state().unfreed.remove(0);
-            freed(&next.blocks);
         }
     }
 
