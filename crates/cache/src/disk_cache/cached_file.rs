@@ -103,7 +103,7 @@ impl<O: CacheOrigin> CachedFile<O> {
             bytes_missed: 0,
             bytes_bypassed: 0,
         };
-        let part_bytes = shared.context.part_bytes;
+        let part_bytes = shared.context.part_bytes();
         let layout = PartLayout::new(store.version().size, part_bytes, store.block_bytes());
         let state = CachedFileState {
             fill,

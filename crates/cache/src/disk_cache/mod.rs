@@ -152,9 +152,14 @@ impl<O: CacheOrigin> DiskCache<O> {
         }
         let writes = Pool::new("cache-write", WRITE_THREADS);
         let context = StoreContext::new(disk, settings.block_bytes).closing_on(writes.clone());
-        let context = Arc::new(with_parts(context.with_pages_of(settings.paged_bytes), settings));
+        let context = context.with_pages_of(settings.paged_bytes).with_parts_of(settings.part_bytes);
+        if let Err(error) = context.try_discard() {
+            // This is no reason not to start. Each round of removals tries it again.
+            tracing::warn!("the cache removes whole files until the disk has freed a part of one: {error}");
+        }
+        let context = Arc::new(context);
         let capacity = settings.limits.capacity((usage.0, 0), 0);
-        let index = CacheIndex::new(capacity, context.part_bytes);
+        let index = CacheIndex::new(capacity, settings.part_bytes);
         let shared = Arc::new(CacheShared::new(
             runtime,
             context,
@@ -521,20 +526,6 @@ impl<O: CacheOrigin> DiskCache<O> {
     #[must_use]
     pub fn open_files(&self) -> usize {
         self.table.len()
-    }
-}
-
-/// Lets files be removed in parts, if the disk can free a part of a file. Another failure of the disk is no reason not to
-/// start.
-fn with_parts(context: StoreContext, settings: &DiskCacheSettings) -> StoreContext {
-    let Some(bytes) = settings.part_bytes else { return context };
-    match context.can_discard() {
-        Ok(true) => context.with_parts_of(bytes),
-        Ok(false) => context,
-        Err(error) => {
-            tracing::warn!("the cache removes whole files, because the disk cannot be tried: {error}");
-            context
-        }
     }
 }
 

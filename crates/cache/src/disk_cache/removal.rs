@@ -117,7 +117,12 @@ impl<O: CacheOrigin> DiskCache<O> {
     async fn make_room_on_disk(self: &Arc<Self>) {
         let _round = self.shared.round.lock().await;
         let (context, stored) = (self.shared.context.clone(), self.shared.stored());
-        let usage = self.shared.on_disk(move || context.disk.usage()).await;
+        let look = move || {
+            // The start may not have found out whether there can be parts.
+            context.try_discard().ok();
+            context.disk.usage()
+        };
+        let usage = self.shared.on_disk(look).await;
         let Some(Ok(usage)) = usage else { return };
         self.shared.total.store(usage.0, Ordering::Relaxed);
         self.shared.used.store(usage.1, Ordering::Relaxed);

@@ -132,7 +132,7 @@ impl<O: CacheOrigin> RemovalBatch<O> {
     /// Takes a file that this process has not opened, or one without parts. If not all of it is needed, only parts of a
     /// large file are removed. Returns the number of bytes that will be freed.
     fn take_file(&mut self, cache: &DiskCache<O>, unit: &RemovalUnit, needed: u64) -> Option<u64> {
-        if cache.shared.context.part_bytes.is_none_or(|part| unit.bytes <= part.max(needed)) {
+        if cache.shared.context.part_bytes().is_none_or(|part| unit.bytes <= part.max(needed)) {
             return self.take_closed(cache, &unit.key);
         }
         cache.table.slot(&unit.key).lock_closed()?;
@@ -143,7 +143,12 @@ impl<O: CacheOrigin> RemovalBatch<O> {
 
     /// Takes a part of a file. Returns the number of bytes that will be freed.
     fn take_part(&mut self, cache: &DiskCache<O>, unit: &RemovalUnit, part: u32) -> Option<u64> {
-        if let Some(file) = open_file(cache, &unit.key)? {
+        let open = open_file(cache, &unit.key)?;
+        if cache.shared.context.part_bytes().is_none() {
+            // The disk cannot free parts any longer.
+            return open.is_none().then(|| self.take_closed(cache, &unit.key)).flatten();
+        }
+        if let Some(file) = open {
             match OpenFileParts(&file).part_use(part) {
                 PartUse::InUse => return None,
                 PartUse::Requested => return Some(0),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// Returns a context in which each block is a part.
 fn context(disk: &MemoryDisk) -> Arc<StoreContext> {
-    Arc::new(StoreContext::new(Arc::new(disk.clone()), BLOCK).with_parts_of(BLOCK))
+    Arc::new(StoreContext::new(Arc::new(disk.clone()), BLOCK).with_parts_of(Some(BLOCK)).with_discard())
 }
 
 /// Stores all blocks.
@@ -212,7 +212,9 @@ fn parts_of_a_closed_file_are_removed() {
 fn a_file_without_parts_is_removed_as_a_whole() {
     // Its only block is larger than a part.
     let disk = MemoryDisk::default();
-    let context = Arc::new(StoreContext::new(Arc::new(disk.clone()), 7 * BLOCK).with_parts_of(BLOCK));
+    let context = Arc::new(
+        StoreContext::new(Arc::new(disk.clone()), 7 * BLOCK).with_parts_of(Some(BLOCK)).with_discard(),
+    );
     for parts in [FilePartsToRemove::AtLeast(1), FilePartsToRemove::Parts(vec![0])] {
         let store = open(&context, ONE).unwrap();
         store.write(0, &vec![7; 3_500], NOW).unwrap();
@@ -289,24 +291,45 @@ fn space_that_a_stop_has_left_is_freed_at_the_next_open() {
 }
 
 #[test]
-fn a_disk_tells_whether_it_can_free_parts() {
+fn there_are_parts_only_if_the_disk_has_freed_one() {
+    let disk = MemoryDisk::default();
+    let new = |bytes| StoreContext::new(Arc::new(disk.clone()), BLOCK).with_parts_of(bytes);
+    let context = new(Some(BLOCK));
+    for call in ["create", "discard"] {
+        for error in [Errno::NOSPC, Errno::IO] {
+            disk.fail(call, error);
+            context.try_discard().unwrap_err();
+            assert_eq!((context.part_bytes(), disk.names().len()), (None, 0), "{call}, {error:?}");
+        }
+    }
+    context.try_discard().unwrap();
+    assert_eq!((context.part_bytes(), disk.names().len()), (Some(BLOCK), 0));
+    // It is known now.
+    let creates = disk.count("create");
+    context.try_discard().unwrap();
+    new(None).try_discard().unwrap();
+    assert_eq!(disk.count("create"), creates);
+    let another = new(Some(BLOCK));
+    disk.fail("discard", Errno::OPNOTSUPP);
+    another.try_discard().unwrap();
+    another.try_discard().unwrap();
+    assert_eq!((another.part_bytes(), disk.count("create")), (None, creates + 1));
+}
+
+#[test]
+fn a_disk_that_cannot_free_parts_any_longer_has_none() {
     let disk = MemoryDisk::default();
     let context = context(&disk);
-    assert!(context.can_discard().unwrap());
-    disk.fail("discard", Errno::OPNOTSUPP);
-    assert!(!context.can_discard().unwrap());
-    for call in ["create", "discard"] {
-        disk.fail(call, Errno::NOSPC);
-        assert!(context.can_discard().unwrap(), "a full disk cannot be tried");
-        disk.fail(call, Errno::IO);
-        context.can_discard().unwrap_err();
-    }
-    assert_eq!(disk.names(), []);
-    // A disk may have parts that an earlier process could free.
     let store = store_all(&context);
     disk.fail_always("discard", Errno::OPNOTSUPP);
-    release(&store, &[2], &[]).unwrap();
-    assert_eq!((stored(&store), store.held_bytes()), (vec![0, 1, 3], 2_500));
+    release(&store, &[2], &[]).unwrap_err();
+    assert_eq!((stored(&store), store.held_bytes(), context.part_bytes()), (vec![0, 1, 3], 3_500, None));
+    store.free(|_| panic!("it is not free")).unwrap();
+    drop(store);
+    // A removal of parts that has begun before.
+    let context = self::context(&disk);
+    assert_eq!(remove(&context, &[1], false).unwrap(), Some(0));
+    assert_eq!((disk.names().len(), context.part_bytes()), (0, None));
 }
 
 #[test]

@@ -55,8 +55,10 @@ pub(crate) struct StoreContext {
     /// Records all changes of files.
     pub(crate) journal: IndexJournal,
     pub(super) pages: PageChecksums,
-    /// The least size of the parts of files that are removed one by one; `None` for whole files only.
-    pub(crate) part_bytes: Option<u64>,
+    /// The least size of the parts of files that are to be removed one by one; `None` for whole files only.
+    wanted_part_bytes: Option<u64>,
+    /// Whether the disk can free a part of a file. `None` while that is not known.
+    can_discard: Mutex<Option<bool>>,
 }
 
 /// Directories from which names were removed that may come back after a power cut, with the number of the last
@@ -73,7 +75,18 @@ impl StoreContext {
         let (next_name, unsynced) = (AtomicU64::new(0), Mutex::default());
         let journal = IndexJournal::new(disk.clone());
         let pages = PageChecksums::new(0);
-        Self { disk, block_bytes, closing: None, next_name, unsynced, journal, pages, part_bytes: None }
+        let (closing, wanted_part_bytes, can_discard) = (None, None, Mutex::default());
+        Self {
+            disk,
+            block_bytes,
+            closing,
+            next_name,
+            unsynced,
+            journal,
+            pages,
+            wanted_part_bytes,
+            can_discard,
+        }
     }
 
     /// Lets a pool close data files, because the last close of a removed file frees its space, which takes long.
@@ -86,9 +99,24 @@ impl StoreContext {
         Self { pages: PageChecksums::new(bytes), ..self }
     }
 
-    /// Removes parts of files of at least this size.
-    pub(crate) fn with_parts_of(self, bytes: u64) -> Self {
-        Self { part_bytes: Some(bytes), ..self }
+    /// Removes parts of files of at least this size, or whole files only. There are no parts before
+    /// [`StoreContext::try_discard`].
+    pub(crate) fn with_parts_of(self, bytes: Option<u64>) -> Self {
+        Self { wanted_part_bytes: bytes, ..self }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_discard(self) -> Self {
+        Self { can_discard: Mutex::new(Some(true)), ..self }
+    }
+
+    /// Returns the least size of the parts of files that are removed one by one; `None` for whole files only.
+    pub(crate) fn part_bytes(&self) -> Option<u64> {
+        self.wanted_part_bytes.filter(|_| *self.can_discard() == Some(true))
+    }
+
+    fn can_discard(&self) -> MutexGuard<'_, Option<bool>> {
+        self.can_discard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Closes a data file.
@@ -206,7 +234,7 @@ impl StoreContext {
     /// left, and if the file has no parts, the files are removed. `None` if there were none.
     ///
     /// If the disk is too full for another state file or for a hole in the data, the whole file is removed, if
-    /// `may_go_whole`.
+    /// `may_go_whole`. It is also removed if the disk cannot free parts any longer.
     pub(crate) fn remove_parts(
         &self,
         key: &CacheKey,
@@ -225,7 +253,7 @@ impl StoreContext {
             _ => return remove(),
         };
         let block_bytes = state.cinfo.block_bytes;
-        let Some(layout) = PartLayout::new(state.cinfo.file_bytes, self.part_bytes, block_bytes) else {
+        let Some(layout) = PartLayout::new(state.cinfo.file_bytes, self.part_bytes(), block_bytes) else {
             return remove();
         };
         let parts = match parts {
@@ -248,28 +276,51 @@ impl StoreContext {
                 self.replace_state(key, &state.encode(), state.cinfo.file_bytes)?;
                 self.journal.stored(key, left, state.last_use());
             }
-            ranges.iter().try_for_each(|blocks| discard_blocks(&*data, blocks, block_bytes))
+            ranges.iter().try_for_each(|blocks| self.discard(&*data, blocks, block_bytes))
         })();
         match result {
-            Err(error) if may_go_whole && is_full(&error) => remove(),
+            Err(error) if may_go_whole && is_full(&error) || is_unsupported(&error) => remove(),
             Err(error) => Err(error.into()),
             Ok(()) => Ok(Some(RemainingFile { bytes: left, parts: ranges.len() as u64 })),
         }
     }
 
-    /// Reports whether the disk can free a part of a file. On a full disk, nothing can be tried, and it is assumed.
-    pub(crate) fn can_discard(&self) -> io::Result<bool> {
-        let freed = self.temporary().and_then(|(path, file)| {
-            let freed = file.discard(0, PROBE_BYTES);
-            // The next start removes it otherwise.
-            self.disk.remove(&path).ok();
-            freed
-        });
-        match freed {
-            Err(error) if is_unsupported(&error) => Ok(false),
-            Err(error) if !is_full(&error) => Err(error),
-            _ => Ok(true),
+    /// Learns whether the disk can free a part of a file, if there are to be parts and that is not known.
+    ///
+    /// # Errors
+    /// Errors of the disk, also of a full one. It is not known then.
+    pub(crate) fn try_discard(&self) -> io::Result<()> {
+        if self.wanted_part_bytes.is_none() || self.can_discard().is_some() {
+            return Ok(());
         }
+        let (path, file) = self.temporary()?;
+        let freed = file.discard(0, PROBE_BYTES);
+        // The next start removes it otherwise.
+        self.disk.remove(&path).ok();
+        match freed {
+            Err(error) if !is_unsupported(&error) => return Err(error),
+            freed => *self.can_discard() = Some(freed.is_ok()),
+        }
+        Ok(())
+    }
+
+    /// Frees the space of blocks. If the disk cannot do that, there are no parts any longer.
+    pub(super) fn discard(
+        &self,
+        data: &dyn CacheDiskFile,
+        blocks: &Range<u64>,
+        block_bytes: u64,
+    ) -> io::Result<()> {
+        // All of the last block, also behind the end of the file, because only whole pages are freed.
+        let length = blocks.end.saturating_sub(blocks.start).saturating_mul(block_bytes);
+        if length == 0 {
+            return Ok(());
+        }
+        data.discard(blocks.start.saturating_mul(block_bytes), length).inspect_err(|error| {
+            if is_unsupported(error) {
+                *self.can_discard() = Some(false);
+            }
+        })
     }
 
     /// Reports whether there is data that a cache has marked as its own.
@@ -353,23 +404,6 @@ impl StoreContext {
             }
             directory = above;
         }
-    }
-}
-
-/// Frees the space of blocks. A file system that cannot do that keeps it until the file is removed.
-pub(super) fn discard_blocks(
-    data: &dyn CacheDiskFile,
-    blocks: &Range<u64>,
-    block_bytes: u64,
-) -> io::Result<()> {
-    // All of the last block, also behind the end of the file, because only whole pages are freed.
-    let length = blocks.end.saturating_sub(blocks.start).saturating_mul(block_bytes);
-    if length == 0 {
-        return Ok(());
-    }
-    match data.discard(blocks.start.saturating_mul(block_bytes), length) {
-        Err(error) if is_unsupported(&error) => Ok(()),
-        other => other,
     }
 }
 

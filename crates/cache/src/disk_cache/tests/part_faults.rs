@@ -1,12 +1,13 @@
 //! Tests of removals of parts on disks that fail, and of the files that go then.
 
-use super::parts::{fill, limited, marked};
+use super::parts::{PART, allocated, fill, limited, marked};
 use super::room::read_all;
 use super::world::{BLOCK, TestCache, World};
 use super::{key, path};
 use crate::CacheDisk;
 use crate::disk_cache::cache_index::FileDifference;
 use crate::disk_cache::clock::FileUse;
+use rustix::io::Errno;
 
 /// Stores closed files of this number of parts, in order.
 async fn fill_closed(world: &World, cache: &TestCache, names: &[&str], parts: u64) {
@@ -49,6 +50,73 @@ async fn the_file_that_is_next_is_removed_also_if_it_was_requested() {
         assert_eq!(cache.files(), before - 1);
         assert!(world.disk.get(next.key.data()).is_none(), "{part_bytes:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_could_not_be_tried_has_no_parts_until_it_has_freed_one() {
+    for can_discard in [false, true] {
+        let world = World::new();
+        drop(world.start(marked(325, 320)));
+        let world = world.restarted(None);
+        world.disk.fail_always("create", Errno::NOSPC);
+        let cache = world.start(marked(325, 320));
+        assert_eq!(cache.shared.context.part_bytes(), None);
+        world.until(|| cache.status().is_known).await;
+        world.disk.clear_faults();
+        if !can_discard {
+            world.disk.fail_always("discard", Errno::OPNOTSUPP);
+        }
+        world.pass_time();
+        cache.make_room().await;
+        assert_eq!(cache.shared.context.part_bytes().is_some(), can_discard);
+        let names = ["/1", "/2", "/3", "/4"];
+        let mut readers = Vec::new();
+        for name in names {
+            readers.push(fill(&world, &cache, name, 20).await);
+        }
+        cache.flush().await;
+        world.disk.put(&path("/other"), &vec![1; 26_000]);
+        for _ in 0..5 {
+            world.pass_time();
+            cache.make_room().await;
+        }
+        let space: u64 = names.iter().map(|name| allocated(&world, name)).sum();
+        assert_eq!(cache.bytes(), space);
+        assert_eq!(space <= 292 * BLOCK, can_discard, "{space}");
+        assert!(can_discard || space == 320 * BLOCK, "{space}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_cannot_free_parts_any_longer_loses_whole_files() {
+    let world = World::new();
+    let cache = world.start(marked(325, 320));
+    world.until(|| cache.status().is_known).await;
+    let open = fill(&world, &cache, "/open", 20).await;
+    for name in ["/1", "/2", "/3"] {
+        drop(fill(&world, &cache, name, 20).await);
+        world.settle_to(&cache, 1).await;
+    }
+    cache.flush().await;
+    world.disk.fail_always("discard", Errno::OPNOTSUPP);
+    for more in [26_000, 106_000] {
+        world.disk.put(&path("/other"), &vec![1; more]);
+        for _ in 0..5 {
+            world.pass_time();
+            cache.make_room().await;
+        }
+        // What was not given up is claimed again.
+        cache.flush().await;
+        assert!(world.disk.usage().unwrap().1 <= 325 * BLOCK);
+        let names = ["/open", "/1", "/2", "/3"].into_iter();
+        let left = names.filter(|name| world.disk.get(&path(name)).is_some());
+        let space: u64 = left.map(|name| allocated(&world, name)).sum();
+        assert_eq!(cache.bytes(), space);
+        assert!(world.bytes_on_disk() + PART * BLOCK >= space, "at most one part of the open file is lost");
+    }
+    assert_eq!(allocated(&world, "/open"), 80 * BLOCK);
+    world.check_read(&open, 0, 80 * BLOCK).await.unwrap();
+    assert!(cache.status().evicted_files >= 2, "{:?}", cache.status());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

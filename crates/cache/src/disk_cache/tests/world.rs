@@ -367,7 +367,7 @@ impl World {
             let states = self.states().into_iter().filter(|(key, _)| key.data().text() == name);
             for (key, state) in states {
                 let (size, block) = (state.cinfo.file_bytes, state.cinfo.block_bytes);
-                let Some(layout) = PartLayout::new(size, cache.shared.context.part_bytes, block) else {
+                let Some(layout) = PartLayout::new(size, cache.shared.context.part_bytes(), block) else {
                     continue;
                 };
                 let empty = layout.empty_parts(&state.cinfo.blocks).into_iter();

@@ -6,7 +6,6 @@
 
 use super::BlockStore;
 use crate::part_layout::PartLayout;
-use crate::store::store_context::discard_blocks;
 use crate::store::{CacheDiskFile, StoreContext, StoredState};
 use std::collections::HashSet;
 use std::io;
@@ -98,10 +97,13 @@ impl BlockStore {
     /// Frees the space of blocks that were given up earlier, as [`BlockStore::release`] does.
     ///
     /// # Errors
-    /// Errors of the disk. It remains to be freed then.
+    /// Errors of the disk. It remains to be freed then. It is not tried on a disk that cannot free parts.
     pub(crate) fn free(&self, mut freed: impl FnMut(&Range<u64>)) -> io::Result<()> {
         let claiming = self.claiming();
-        if claiming.is_removed { Ok(()) } else { self.free_blocks(&mut freed) }
+        if claiming.is_removed || self.context.part_bytes().is_none() {
+            return Ok(());
+        }
+        self.free_blocks(&mut freed)
     }
 
     /// Frees the space of all blocks that were given up. The caller has locked `claiming`.
@@ -109,7 +111,7 @@ impl BlockStore {
         loop {
             let Some(next) = self.state().unfreed.first().cloned() else { return Ok(()) };
             if let Some(data) = self.data.get() {
-                discard_blocks(&**data, &next.blocks, self.block_bytes)?;
+                self.context.discard(&**data, &next.blocks, self.block_bytes)?;
             }
             // Blocks that are written from now on count again.
             freed(&next.blocks);
@@ -137,12 +139,12 @@ pub(super) fn forget(dropped: &mut HashSet<u64>, unclaimed: &HashSet<u64>) {
 /// leaves it.
 pub(super) fn free_empty_parts(context: &StoreContext, state: &StoredState, data: &dyn CacheDiskFile) {
     let block_bytes = state.cinfo.block_bytes;
-    let layout = PartLayout::new(state.cinfo.file_bytes, context.part_bytes, block_bytes);
+    let layout = PartLayout::new(state.cinfo.file_bytes, context.part_bytes(), block_bytes);
     let allocated = data.status().map_or(0, |status| status.allocated);
     if let Some(layout) = layout.filter(|_| allocated > state.stored_bytes().saturating_add(block_bytes)) {
         for blocks in layout.empty_parts(&state.cinfo.blocks) {
             // The next open tries it again.
-            discard_blocks(data, &blocks, block_bytes).ok();
+            context.discard(data, &blocks, block_bytes).ok();
         }
     }
 }

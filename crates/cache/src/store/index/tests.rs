@@ -40,7 +40,9 @@ impl Process {
 
     /// Does the same. An index that can neither be continued nor removed stops the start.
     fn try_start(disk: &MemoryDisk) -> io::Result<(Self, Option<RecordedIndex>)> {
-        let context = Arc::new(StoreContext::new(Arc::new(disk.clone()), BLOCK).with_parts_of(BLOCK));
+        let context = Arc::new(
+            StoreContext::new(Arc::new(disk.clone()), BLOCK).with_parts_of(Some(BLOCK)).with_discard(),
+        );
         let (found, next) = match resume(&context) {
             Ok(resumed) => resumed,
             Err(_) => (None, (context.journal.distrust().map(|()| 1)?, 0)),
