@@ -4,6 +4,7 @@
 //! so a claim is true after a power cut at any point. Each block is compared with its checksum when it is
 //! read, in case something else has changed the data.
 
+mod ending;
 mod release;
 
 use super::page_checksums::append_page_checksums;
@@ -13,7 +14,7 @@ use super::store_context::{DATA_ATTRIBUTE, found, is_unclaimed};
 use super::{CacheDiskFile, CacheKey, OriginVersion, StoreContext, StoredState, access_history};
 use crate::{BlockMap, CacheAccess, CacheChecks};
 use digest::{Algorithm, RunningChecksum, crc32c, pages::PAGE_BYTES};
-use release::{UnfreedBlocks, forget, free_empty_parts};
+use release::{UnfreedBlocks, forget};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, IoSliceMut};
 use std::ops::{ControlFlow, Range};
@@ -100,6 +101,8 @@ struct StoreState {
     unfreed: Vec<UnfreedBlocks>,
     has_new_claims: bool,
     has_new_accesses: bool,
+    /// The store is closed or removed, so another one can release blocks of the same data.
+    is_ended: bool,
     /// Number of bytes that the state on disk claims.
     claimed: u64,
 }
@@ -141,7 +144,8 @@ impl BlockStore {
             (Some(DecodedState::Valid(state)), Some(data))
                 if state.is_of(&version) && data.status()?.size >= state.stored_end() =>
             {
-                free_empty_parts(context, &state, &*data);
+                // A stop between the end of a claim and the release of its space leaves it. The next open tries it again.
+                context.free_empty_parts(&state, &*data).ok();
                 (StoredState { version: Some(version), ..*state }, OnceLock::from(data))
             }
             (Some(_), data) => {
@@ -167,6 +171,7 @@ impl BlockStore {
             unfreed: Vec::new(),
             has_new_claims: false,
             has_new_accesses: false,
+            is_ended: false,
         };
         Ok(Self {
             context: context.clone(),
@@ -407,6 +412,8 @@ impl BlockStore {
         let mut state = self.state();
         match state.checksum(block) {
             Some(Some(expected)) => expected == found,
+            // They may be zeros of a hole.
+            Some(None) if state.is_ended && self.context.part_bytes().is_some() => false,
             Some(None) => {
                 state.stored.checksums.set(block, Some(found));
                 state.has_new_accesses = true;
@@ -557,43 +564,5 @@ impl BlockStore {
             Err(_) => state.has_new_claims = true,
         }
         replaced
-    }
-
-    /// Ends all changes of the files, because the file is closed and another store can be opened. Blocks that a release has
-    /// kept since the last flush are claimed before.
-    pub(crate) fn detach(&self, now: i64) {
-        let mut claiming = self.claiming();
-        let has_new_claims = self.state().has_new_claims;
-        if has_new_claims {
-            // Without that, they are stored when they are fetched again.
-            self.flush_claims(&mut claiming, now).ok();
-        }
-        claiming.is_removed = true;
-    }
-
-    /// Removes the files of this store. Readers that have it open can still read what is stored. Returns whether there
-    /// were any.
-    ///
-    /// # Errors
-    /// Errors of the disk.
-    pub fn remove(&self) -> io::Result<bool> {
-        let mut claiming = self.claiming();
-        if claiming.is_removed {
-            return Ok(false);
-        }
-        claiming.is_removed = true;
-        if self.data.get().is_none() {
-            // What is there now is not of this store.
-            return Ok(false);
-        }
-        let exists = |path| match found(self.context.disk.open(path)) {
-            Ok(file) => Ok(file.is_some()),
-            Err(StoreError::Foreign) => Ok(false),
-            // It may be there, and claim blocks.
-            Err(StoreError::Disk(error)) => Err(error),
-        };
-        let (has_data, has_state) = (exists(self.key.data())?, exists(&self.key.state())?);
-        self.context.unlink(&self.key, has_data, has_state)?;
-        Ok(has_data || has_state)
     }
 }

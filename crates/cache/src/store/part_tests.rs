@@ -271,6 +271,38 @@ fn a_closed_file_stays_if_the_disk_fails() {
 }
 
 #[test]
+fn the_hole_of_another_store_is_no_block_of_a_removed_one() {
+    let disk = MemoryDisk::default();
+    let context = context(&disk);
+    drop(store_all(&context));
+    // A file of XRootD has no checksums of ours.
+    let theirs = crate::Cinfo::decode(&disk.get(&key().state()).unwrap()).unwrap().encode();
+    disk.put(&key().state(), &theirs);
+    let store = open(&context, ONE).unwrap();
+    disk.fail("remove", Errno::IO);
+    store.remove().unwrap_err();
+    let another = open(&context, ONE).unwrap();
+    release(&another, &[1], &[]).unwrap();
+    assert_eq!(store.read(1_000, &mut [0; 10]), [1]);
+    assert_eq!((check(&another), stored(&another)), (vec![], vec![0, 2, 3]));
+}
+
+#[test]
+fn a_closed_file_loses_no_more_while_its_space_cannot_be_freed() {
+    let disk = MemoryDisk::default();
+    let context = context(&disk);
+    drop(store_all(&context));
+    disk.fail_always("discard", Errno::IO);
+    for parts in [[1, 2], [1, 3], [0, 1]] {
+        remove(&context, &parts, false).unwrap_err();
+        let survivor = open(&self::context(&disk.after_kill()), ONE).unwrap();
+        assert_eq!(stored(&survivor), [0, 3]);
+    }
+    disk.clear_faults();
+    assert_eq!((remove(&context, &[3], false).unwrap(), allocated(&context)), (Some(1_000), 1_000));
+}
+
+#[test]
 fn space_that_a_stop_has_left_is_freed_at_the_next_open() {
     let disk = MemoryDisk::default();
     let context = context(&disk);

@@ -261,6 +261,8 @@ impl StoreContext {
             FilePartsToRemove::AtLeast(bytes) => layout.last_parts(&state.cinfo.blocks, *bytes),
         };
         let ranges: Vec<Range<u64>> = parts.iter().map(|part| layout.blocks_of(*part)).collect();
+        // If what an earlier removal has left cannot be freed, nothing more is given up.
+        let earlier = self.free_empty_parts(&state, &*data);
         let before = state.stored_bytes();
         for block in ranges.iter().cloned().flatten() {
             state.cinfo.blocks.remove(block);
@@ -271,6 +273,7 @@ impl StoreContext {
             return remove();
         }
         let result = (|| {
+            earlier?;
             if left != before {
                 self.journal.started(key);
                 self.replace_state(key, &state.encode(), state.cinfo.file_bytes)?;
@@ -302,6 +305,16 @@ impl StoreContext {
             freed => *self.can_discard() = Some(freed.is_ok()),
         }
         Ok(())
+    }
+
+    /// Frees the space of the parts of a file of which nothing is stored, if its data has more space than is stored.
+    pub(super) fn free_empty_parts(&self, state: &StoredState, data: &dyn CacheDiskFile) -> io::Result<()> {
+        let block_bytes = state.cinfo.block_bytes;
+        let layout = PartLayout::new(state.cinfo.file_bytes, self.part_bytes(), block_bytes);
+        let allocated = data.status()?.allocated;
+        let has_more = allocated > state.stored_bytes().saturating_add(block_bytes);
+        let empty = layout.filter(|_| has_more).map(|layout| layout.empty_parts(&state.cinfo.blocks));
+        empty.iter().flatten().try_for_each(|blocks| self.discard(data, blocks, block_bytes))
     }
 
     /// Frees the space of blocks. If the disk cannot do that, there are no parts any longer.

@@ -5,8 +5,6 @@
 //! space is freed by a later call. A claim is true after a stop at any point.
 
 use super::BlockStore;
-use crate::part_layout::PartLayout;
-use crate::store::{CacheDiskFile, StoreContext, StoredState};
 use std::collections::HashSet;
 use std::io;
 use std::ops::Range;
@@ -132,19 +130,5 @@ impl BlockStore {
 pub(super) fn forget(dropped: &mut HashSet<u64>, unclaimed: &HashSet<u64>) {
     if !unclaimed.is_empty() {
         dropped.retain(|block| !unclaimed.contains(block));
-    }
-}
-
-/// Frees the space of parts of which nothing is stored. A stop between the end of a claim and the release of the space
-/// leaves it.
-pub(super) fn free_empty_parts(context: &StoreContext, state: &StoredState, data: &dyn CacheDiskFile) {
-    let block_bytes = state.cinfo.block_bytes;
-    let layout = PartLayout::new(state.cinfo.file_bytes, context.part_bytes(), block_bytes);
-    let allocated = data.status().map_or(0, |status| status.allocated);
-    if let Some(layout) = layout.filter(|_| allocated > state.stored_bytes().saturating_add(block_bytes)) {
-        for blocks in layout.empty_parts(&state.cinfo.blocks) {
-            // The next open tries it again.
-            context.discard(data, &blocks, block_bytes).ok();
-        }
     }
 }
