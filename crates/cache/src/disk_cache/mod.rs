@@ -44,6 +44,7 @@ mod file_parts;
 mod index_recorder;
 mod index_trust;
 mod origin;
+mod paused_removals;
 mod period;
 mod pins;
 mod reader;

@@ -4,6 +4,7 @@
 use super::aged_removal::AgedRemoval;
 use super::cache_index::{ParkedFiles, RemovalUnit};
 use super::cached_file::OpenFileParts;
+use super::paused_removals::PausedRemovals;
 use super::pins::PinnedPaths;
 use super::removal_batch::{RemovalBatch, RemovedBatch};
 use super::{CacheOrigin, DiskCache};
@@ -17,11 +18,11 @@ use std::time::Duration;
 pub(super) const INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum number of units that are looked at for a batch, because those in use are passed over.
 const BATCH_LOOKS: usize = 256;
-/// Number of files of which parts cannot be removed, after which a round ends.
-const KEPT_MAX: usize = 16;
+/// Number of files with an error of the disk, after which a round ends. A single one may be an error of that file.
+pub(super) const DISK_FAILURES_MAX: usize = 2;
 
 /// One round of removals.
-struct RemovalRound {
+struct RemovalRound<'a> {
     /// Total and used bytes of the file system at the begin.
     usage: (u64, u64),
     /// Number of bytes that had been stored since the start of the server then.
@@ -29,14 +30,17 @@ struct RemovalRound {
     /// Numbers of bytes that are still to be removed: of the disk, and of the cached files.
     excesses: (u64, u64),
     removed: u64,
-    /// Units that are in use or pinned.
+    /// Units that are in use or pinned, or whose removal has failed.
     passed_over: ParkedFiles,
-    /// Units whose removal has failed, or that are left in part.
+    /// Units that are left in part, or that a full disk could not remove.
     next: ParkedFiles,
     /// Files of which nothing is removed in this round, because that has failed, or because they are removed as a whole
     /// only and were requested.
     kept: HashSet<CacheKey>,
-    failures: usize,
+    /// Files of which nothing is removed for a while, and the uptime.
+    paused: (&'a mut PausedRemovals, i64),
+    /// Number of files with an error of the disk.
+    disk_failures: usize,
     /// The disk is too full to remove parts of files, so only files go.
     is_whole_only: bool,
     pinned: PinnedPaths,
@@ -44,8 +48,13 @@ struct RemovalRound {
     failed: Vec<(CacheKey, u64)>,
 }
 
-impl RemovalRound {
-    fn new((usage, stored): ((u64, u64), u64), excesses: (u64, u64), pinned: PinnedPaths) -> Self {
+impl<'a> RemovalRound<'a> {
+    fn new(
+        (usage, stored): ((u64, u64), u64),
+        excesses: (u64, u64),
+        pinned: PinnedPaths,
+        paused: (&'a mut PausedRemovals, i64),
+    ) -> Self {
         Self {
             usage,
             stored,
@@ -54,7 +63,8 @@ impl RemovalRound {
             passed_over: ParkedFiles::default(),
             next: ParkedFiles::default(),
             kept: HashSet::new(),
-            failures: 0,
+            paused,
+            disk_failures: 0,
             is_whole_only: false,
             pinned,
             failed: Vec::new(),
@@ -66,11 +76,20 @@ impl RemovalRound {
         self.excesses.0.max(self.excesses.1)
     }
 
+    /// Reports whether nothing of a file may be removed in this round.
+    fn must_stay(&mut self, key: &CacheKey) -> bool {
+        self.pinned.contain(key) || self.kept.contains(key) || self.paused.0.contain(key, self.paused.1)
+    }
+
     /// Takes the result of a removal. Files that were only recorded count as cached, and use nothing of the disk.
     fn add(&mut self, removed: RemovedBatch) {
         // What was removed makes room for new state files.
         self.is_whole_only = removed.is_full || self.is_whole_only && removed.bytes == 0;
-        self.failures += removed.kept.len();
+        self.disk_failures += removed.disk_failures;
+        for key in removed.failed_parts {
+            self.paused.0.add(key.clone(), self.paused.1);
+            self.kept.insert(key);
+        }
         self.kept.extend(removed.kept);
         removed.passed_over.into_iter().for_each(|unit| self.passed_over.push(unit));
         removed.next.into_iter().for_each(|unit| self.next.push(unit));
@@ -115,7 +134,7 @@ impl<O: CacheOrigin> DiskCache<O> {
 
     /// Removes files until the used space is within the limits, and determines how much can be stored.
     async fn make_room_on_disk(self: &Arc<Self>) {
-        let _round = self.shared.round.lock().await;
+        let mut paused = self.shared.round.lock().await;
         let (context, stored) = (self.shared.context.clone(), self.shared.stored());
         let look = move || {
             // The start may not have found out whether there can be parts.
@@ -132,7 +151,8 @@ impl<O: CacheOrigin> DiskCache<O> {
         if self.shared.trust.is_compared() {
             self.shared.pins.set_capacity(capacity);
         }
-        let mut round = RemovalRound::new((usage, stored), excesses, self.shared.kept_paths());
+        let paused = (&mut *paused, self.shared.clock.now().uptime);
+        let mut round = RemovalRound::new((usage, stored), excesses, self.shared.kept_paths(), paused);
         let mut is_full = self.note_room(&round);
         while round.excess() > 0 && !self.shared.trust.holds_removals() {
             let (batch, is_last) = self.next_batch(&mut round);
@@ -144,7 +164,7 @@ impl<O: CacheOrigin> DiskCache<O> {
                 // What is too much is not known yet.
                 self.shared.trust.hurry();
             }
-            if is_last || has_failed || round.failures >= KEPT_MAX {
+            if is_last || has_failed || round.disk_failures >= DISK_FAILURES_MAX {
                 break;
             }
             tokio::task::yield_now().await;
@@ -165,7 +185,7 @@ impl<O: CacheOrigin> DiskCache<O> {
     }
 
     /// Takes the next units without readers out of the index. Returns also whether there are no more.
-    fn next_batch(self: &Arc<Self>, round: &mut RemovalRound) -> (RemovalBatch<O>, bool) {
+    fn next_batch(self: &Arc<Self>, round: &mut RemovalRound<'_>) -> (RemovalBatch<O>, bool) {
         let mut batch = RemovalBatch::default();
         for _ in 0..BATCH_LOOKS {
             if batch.is_full() || batch.bytes() >= round.excess() {
@@ -180,8 +200,13 @@ impl<O: CacheOrigin> DiskCache<O> {
     }
 
     /// Takes a unit, if it may go. On a full disk, a file without requests goes as a whole instead of a part of it.
-    fn take_unit(&self, batch: &mut RemovalBatch<O>, unit: &RemovalUnit, round: &mut RemovalRound) -> bool {
-        if round.pinned.contain(&unit.key) || round.kept.contains(&unit.key) {
+    fn take_unit(
+        &self,
+        batch: &mut RemovalBatch<O>,
+        unit: &RemovalUnit,
+        round: &mut RemovalRound<'_>,
+    ) -> bool {
+        if round.must_stay(&unit.key) {
             return false;
         }
         if !round.is_whole_only {
@@ -196,7 +221,7 @@ impl<O: CacheOrigin> DiskCache<O> {
 
     /// Determines how much can be stored until the next look at the disk. While that is nothing and files have to
     /// be removed, nothing is stored. Returns whether this is so.
-    fn note_room(&self, round: &RemovalRound) -> bool {
+    fn note_room(&self, round: &RemovalRound<'_>) -> bool {
         let (total, used) = round.usage;
         let stored = self.shared.stored().saturating_sub(round.stored);
         let used = used.saturating_add(stored).saturating_sub(round.removed);

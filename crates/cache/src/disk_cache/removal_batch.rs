@@ -2,6 +2,8 @@
 
 use super::cache_index::{RemovalUnit, TakenUnit};
 use super::cached_file::{CachedFile, OpenFileParts, PartUse, TakenPart};
+use super::removal::DISK_FAILURES_MAX;
+use super::shared::is_about_disk;
 use super::table::{LockedSlot, SlotInUse};
 use super::{CacheOrigin, DiskCache};
 use crate::CacheKey;
@@ -54,13 +56,17 @@ pub(super) struct RemovedBatch {
     pub(super) failed: Vec<(CacheKey, u64)>,
     /// The disk has failed.
     pub(super) has_failed: bool,
+    /// Number of files of which parts could not be removed because of an error of the disk, which is not full.
+    pub(super) disk_failures: usize,
     /// Files of which parts could not be removed.
+    pub(super) failed_parts: Vec<CacheKey>,
+    /// Files of which parts could not be removed because the disk is full.
     pub(super) kept: Vec<CacheKey>,
     /// The disk is too full to remove a part of a file.
     pub(super) is_full: bool,
-    /// Units that are in use.
+    /// Units that are in use, or whose removal has failed.
     pub(super) passed_over: Vec<TakenUnit>,
-    /// Units that are to be removed next.
+    /// Units that are to be removed next, because they are left in part, or the disk is full.
     pub(super) next: Vec<TakenUnit>,
 }
 
@@ -170,7 +176,11 @@ impl<O: CacheOrigin> RemovalBatch<O> {
             remove_whole(cache, self.whole, &mut removed).await;
         }
         for file in self.parted {
-            file.remove(cache, &mut removed).await;
+            if removed.disk_failures >= DISK_FAILURES_MAX {
+                removed.passed_over.extend(file.what.into_units());
+            } else {
+                file.remove(cache, &mut removed).await;
+            }
         }
         removed
     }
@@ -254,8 +264,7 @@ impl PartedFile {
                 removed.missing = removed.missing.saturating_add(index.remove(&self.key).unwrap_or(0));
             }
             Some(Err(StoreError::Disk(error))) => {
-                removed.note_failure(cache, self.key.clone(), &error);
-                removed.next.extend(self.what.into_units());
+                removed.note_failure(cache, (self.key, self.what.into_units()), &error);
             }
             None => {
                 removed.has_failed = true;
@@ -304,14 +313,24 @@ impl RemovedBatch {
     }
 
     /// Takes an error of the removal of parts of a file.
-    fn note_failure<O: CacheOrigin>(&mut self, cache: &DiskCache<O>, key: CacheKey, error: &io::Error) {
+    fn note_failure<O: CacheOrigin>(
+        &mut self,
+        cache: &DiskCache<O>,
+        (key, units): (CacheKey, Vec<TakenUnit>),
+        error: &io::Error,
+    ) {
         cache.shared.note_removal_failure(&key, error);
         if is_full(error) {
             self.is_full = true;
+            self.kept.push(key);
+            // Others would lose their claims in vain.
+            self.next.extend(units);
         } else {
-            self.has_failed |= cache.shared.has_failed();
+            self.disk_failures += usize::from(is_about_disk(error));
+            self.failed_parts.push(key);
+            // The next rounds begin with others.
+            self.passed_over.extend(units);
         }
-        self.kept.push(key);
     }
 }
 
@@ -328,13 +347,10 @@ async fn release<O: CacheOrigin>(
     let (freed, result) = released.unwrap_or_else(|| (Vec::new(), Ok(())));
     removed.note_parts(cache, freed.len() as u64, freed.iter().map(|(_, bytes)| bytes).sum());
     let left = parts.into_iter().filter(|(part, _)| !freed.iter().any(|(one, _)| one == part));
-    let left = left.map(|(_, unit)| unit);
+    let left = left.map(|(_, unit)| unit).collect();
     match result {
         // They were used in between.
-        Ok(()) => removed.passed_over.extend(left),
-        Err(error) => {
-            removed.next.extend(left);
-            removed.note_failure(cache, file.key.clone(), &error);
-        }
+        Ok(()) => removed.passed_over.extend::<Vec<_>>(left),
+        Err(error) => removed.note_failure(cache, (file.key.clone(), left), &error),
     }
 }

@@ -6,6 +6,7 @@ use super::closing::FilesInUse;
 use super::counters::CacheCounters;
 use super::fetch_memory::FetchMemory;
 use super::index_trust::IndexTrust;
+use super::paused_removals::PausedRemovals;
 use super::period::CacheObserver;
 use super::pins::CachePins;
 use crate::CacheKey;
@@ -55,7 +56,7 @@ pub(super) struct CacheShared {
     failed: AtomicI64,
     logged: AtomicI64,
     /// Locked during a round of removals, because another one would count the same excess.
-    pub(super) round: tokio::sync::Mutex<()>,
+    pub(super) round: tokio::sync::Mutex<PausedRemovals>,
     /// Wakes the removal of files.
     pub(super) removal: Notify,
     /// Wakes the reduction of directories to their quotas.

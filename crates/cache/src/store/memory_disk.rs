@@ -61,6 +61,8 @@ struct State {
     /// Interval of reads without waiting that find only a part of their bytes in memory; 0 for none.
     cold_one_of: u64,
     reads_now: u64,
+    /// Calls of this kind fail for files with this text in their paths.
+    faults_at: Vec<(&'static str, &'static str, i32)>,
 }
 
 impl Inode {
@@ -126,7 +128,12 @@ impl MemoryDisk {
 
     fn call_at(&self, name: &'static str, path: &LogicalPath) -> io::Result<MutexGuard<'_, State>> {
         let is_index = path.as_bytes().starts_with(INDEX_DIRECTORY);
-        self.call_for(name, |_| is_index)
+        let is_at = |(call, text, _): &&(_, &str, _)| *call == name && path.text().contains(text);
+        let fault = self.lock().faults_at.iter().find(is_at).map(|(.., number)| *number);
+        match fault {
+            Some(number) => Err(io::Error::from_raw_os_error(number)),
+            None => self.call_for(name, |_| is_index),
+        }
     }
 
     fn call_for(
@@ -184,6 +191,11 @@ impl MemoryDisk {
         self.lock().always.push((call, error.raw_os_error()));
     }
 
+    /// Makes all calls of this kind fail for files with this text in their paths.
+    pub(crate) fn fail_at(&self, call: &'static str, text: &'static str, error: Errno) {
+        self.lock().faults_at.push((call, text, error.raw_os_error()));
+    }
+
     /// Lets reads hang, or go on.
     pub(crate) fn set_hanging(&self, hang: bool) {
         *self.1.0.lock().unwrap() = hang;
@@ -196,6 +208,7 @@ impl MemoryDisk {
         let have_happened = state.faults.is_empty();
         state.faults.clear();
         state.always.clear();
+        state.faults_at.clear();
         have_happened
     }
 
@@ -329,6 +342,7 @@ impl MemoryDisk {
         (state.stop_after, state.opened) = (None, 0);
         state.faults.clear();
         state.always.clear();
+        state.faults_at.clear();
         Self(Arc::new(Mutex::new(state)), Arc::default())
     }
 

@@ -1,6 +1,6 @@
 //! Tests of removals of parts on disks that fail, and of the files that go then.
 
-use super::parts::{PART, allocated, fill, limited, marked};
+use super::parts::{PART, allocated, fill, limited, marked, read_part, release};
 use super::room::read_all;
 use super::world::{BLOCK, TestCache, World};
 use super::{key, path};
@@ -15,6 +15,45 @@ async fn fill_closed(world: &World, cache: &TestCache, names: &[&str], parts: u6
         drop(fill(world, cache, name, parts).await);
         world.settle(cache).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_always_fails_does_not_stop_the_removal_of_others() {
+    for (call, error) in [("open", Errno::IO), ("open", Errno::ACCESS), ("rename", Errno::IO)] {
+        let world = World::new();
+        let cache = world.start(marked(245, 240));
+        world.until(|| cache.status().is_known).await;
+        fill_closed(&world, &cache, &["/bad/f", "/good1", "/good2"], 20).await;
+        world.disk.fail_at(call, "/bad/", error);
+        // Each round has to remove more, and the file is among the oldest ones.
+        for round in 1..10 {
+            world.disk.put(&path("/other"), &vec![1; 8_000 * round]);
+            world.pass_time();
+            cache.make_room().await;
+            let too_much = (cache.bytes() / BLOCK + 8 * round as u64).saturating_sub(240);
+            assert!(too_much <= 1, "{call}, {error:?}, round {round}: {too_much} blocks");
+            world.pass_time();
+            cache.make_room().await;
+            assert!(cache.shared.may_store(), "{call}, {error:?}, round {round}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_that_cannot_be_removed_do_not_stop_the_removal_of_others() {
+    let world = World::new();
+    let cache = world.start(marked(261, 260));
+    world.until(|| cache.status().is_known).await;
+    let names: Vec<String> = (0..20).map(|number| format!("/bad/{number}")).collect();
+    fill_closed(&world, &cache, &names.iter().map(String::as_str).collect::<Vec<_>>(), 2).await;
+    fill_closed(&world, &cache, &["/good"], 20).await;
+    for call in ["rename", "remove"] {
+        world.disk.fail_at(call, "/bad/", Errno::ACCESS);
+    }
+    world.disk.put(&path("/other"), &vec![1; 60_000]);
+    cache.make_room().await;
+    assert!(allocated(&world, "/good") <= 40 * BLOCK, "{}", cache.bytes());
+    assert!(cache.shared.may_store());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -136,4 +175,29 @@ async fn a_late_comparison_with_the_disk_does_not_bring_removed_parts_back() {
     assert_eq!((cache.bytes(), world.bytes_on_disk()), (64 * BLOCK, 64 * BLOCK));
     assert_eq!(cache.shared.index.found(&key("/f"), 80 * BLOCK, used), FileDifference::AsKnown);
     assert_eq!(cache.bytes(), 64 * BLOCK);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn space_that_a_close_could_not_free_is_freed_by_the_next_removal() {
+    let world = World::new();
+    let cache = world.start(marked(85, 84));
+    world.until(|| cache.status().is_known).await;
+    let reader = fill(&world, &cache, "/f", 20).await;
+    cache.flush().await;
+    world.disk.fail_always("discard", Errno::NOSPC);
+    let (freed, result) = release(&cache, &[3]);
+    assert!(freed.is_empty() && result.is_err());
+    drop(reader);
+    world.settle(&cache).await;
+    world.disk.clear_faults();
+    world.pass_time();
+    // So another part is the next one.
+    cache.shared.index.requested(&key("/f"), &[3]);
+    assert_eq!((cache.bytes(), world.bytes_on_disk(), allocated(&world, "/f")), (80_000, 76_000, 80_000));
+    world.disk.put(&path("/other"), &vec![1; 6_000]);
+    cache.make_room().await;
+    assert_eq!((cache.bytes(), world.bytes_on_disk(), allocated(&world, "/f")), (72_000, 72_000, 72_000));
+    assert_eq!(cache.status().evicted_bytes, 8 * BLOCK);
+    let reader = world.open(&cache, "/f").await.unwrap();
+    assert!(read_part(&world, &cache, &reader, 5).await);
 }

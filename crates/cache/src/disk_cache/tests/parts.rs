@@ -290,17 +290,20 @@ async fn a_disk_that_never_frees_parts_loses_no_more_in_later_rounds() {
         assert_eq!((cache.bytes(), allocated(&world, "/f")), (84 * BLOCK, 84 * BLOCK), "its space is in use");
         assert!(left.iter().all(|bytes| *bytes >= 56 * BLOCK && *bytes == left[0]), "{left:?}");
         world.disk.clear_faults();
-        world.pass_time();
+        world.pass(3600);
         cache.make_room().await;
         cache.flush().await;
-        assert_eq!((cache.bytes(), allocated(&world, "/f")), (56 * BLOCK, 56 * BLOCK), "open: {is_open}");
+        // Of a closed file, other parts may be next, and are removed too.
+        let left = cache.bytes() / BLOCK;
+        assert!(left == 56 || !is_open && left == 28, "{left}");
+        assert_eq!(allocated(&world, "/f"), left * BLOCK, "open: {is_open}");
         world.check_usage(&cache);
         drop(reader);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_loses_only_a_closed_file_that_nobody_requests() {
+async fn a_full_disk_loses_a_closed_file_without_new_requests_first() {
     let world = World::new();
     let cache = world.start(marked(325, 320));
     world.until(|| cache.status().is_known).await;
