@@ -73,11 +73,9 @@ impl<O: CacheOrigin> FileClosing<O> {
             closing.end_period();
             closing.flush().ok();
             let claimed = closing.store.claimed_bytes();
-            if claimed == 0
-                && let Ok(was_there) = closing.store.remove()
-            {
-                // Without a claim, the data was of no use.
-                if was_there {
+            if claimed == 0 {
+                // Without a claim, the data was of no use. If it cannot be removed, the next open does it.
+                if matches!(closing.store.remove(), Ok(true)) {
                     closing.shared.context.remove_empty_directories(&closing.key);
                 }
                 return 0;

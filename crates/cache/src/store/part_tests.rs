@@ -140,7 +140,7 @@ fn blocks_are_not_written_before_their_space_is_counted_as_free() {
         true
     };
     let note_freed = |_: &Range<u64>| freed.push(write(&store, 1).unwrap_err().kind());
-    store.release(&[1..2], give_up, note_freed).unwrap();
+    store.release(std::slice::from_ref(&(1..2)), give_up, note_freed).unwrap();
     assert_eq!(freed, [io::ErrorKind::ResourceBusy]);
     write(&store, 1).unwrap();
 }

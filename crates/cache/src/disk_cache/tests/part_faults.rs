@@ -6,6 +6,7 @@ use super::world::{BLOCK, TestCache, World};
 use super::{key, path};
 use crate::CacheDisk;
 use crate::disk_cache::cache_index::FileDifference;
+use crate::disk_cache::cached_file::{OpenFileParts, PartUse};
 use crate::disk_cache::clock::FileUse;
 use rustix::io::Errno;
 
@@ -200,4 +201,35 @@ async fn space_that_a_close_could_not_free_is_freed_by_the_next_removal() {
     assert_eq!(cache.status().evicted_bytes, 8 * BLOCK);
     let reader = world.open(&cache, "/f").await.unwrap();
     assert!(read_part(&world, &cache, &reader, 5).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_file_without_claims_does_not_count() {
+    let world = World::new();
+    let cache = world.start(limited(400));
+    world.until(|| cache.status().is_known).await;
+    world.put("/f", 80 * BLOCK);
+    let reader = world.open(&cache, "/f").await.unwrap();
+    read_part(&world, &cache, &reader, 0).await;
+    let another = world.open(&cache, "/f").await.unwrap();
+    drop(reader);
+    cache.flush().await;
+    let file = cache.table.files().remove(0);
+    world.until(|| OpenFileParts(&file).part_use(0) == PartUse::Unused).await;
+    drop(file);
+    for call in ["discard", "remove"] {
+        world.disk.fail_always(call, Errno::IO);
+    }
+    assert!(release(&cache, &[0]).1.is_err());
+    assert_eq!((cache.bytes(), world.bytes_on_disk()), (PART * BLOCK, 0));
+    drop(another);
+    world.settle(&cache).await;
+    assert_eq!((cache.bytes(), cache.files()), (0, 0));
+    world.disk.clear_faults();
+    world.pass_time();
+    // The next open begins anew.
+    let reader = world.open(&cache, "/f").await.unwrap();
+    assert!(!read_part(&world, &cache, &reader, 0).await);
+    cache.flush().await;
+    assert_eq!((cache.bytes(), world.bytes_on_disk()), (PART * BLOCK, PART * BLOCK));
 }

@@ -344,7 +344,8 @@ impl World {
             }
             assert!(
                 std::time::Instant::now() < end,
-                "{known} bytes are known, {claimed} claimed, {space} in use"
+                "{known} bytes are known, {claimed} claimed, {space} in use: {:?}",
+                self.disk.names()
             );
             std::thread::sleep(Duration::from_millis(1));
         }
