@@ -4,7 +4,6 @@
 //! them without a cluster, so theirs are lines of its program `frm_xfragent`, which records them before its end.
 
 use anyhow::{Context, bail};
-use hdrhistogram::Histogram;
 use rawclient::{BlockingSession, Login};
 use std::fs::{self, File};
 use std::path::Path;
@@ -26,9 +25,6 @@ const FILES: u64 = 10;
 
 /// Number of lines for their program.
 const LINES: u64 = 2000;
-
-/// Number of significant digits of latencies.
-const DIGITS: u8 = 3;
 
 const AGENT: &str = "/usr/bin/frm_xfragent";
 
@@ -66,38 +62,33 @@ pub(crate) fn measure(data: &Data, server: &Server, time: Duration) -> anyhow::R
 fn prepare(server: &Server, time: Duration) -> anyhow::Result<Figures> {
     let used = ProcessTime::from_now(server.pid())?;
     let start = Instant::now();
-    let latencies = std::thread::scope(|scope| -> anyhow::Result<_> {
+    let latencies = std::thread::scope(|scope| -> anyhow::Result<Vec<f64>> {
         let clients: Vec<_> =
             (0..CLIENTS).map(|_| scope.spawn(move || client(server, start, time))).collect();
-        let mut all = latencies()?;
+        let mut all = Vec::new();
         for client in clients {
-            all.add(client.join().ok().context("a client has ended")??)?;
+            all.extend(client.join().ok().context("a client has ended")??);
         }
         Ok(all)
     })?;
     let seconds = start.elapsed().as_secs_f64();
-    if latencies.is_empty() {
-        bail!("no request has ended");
-    }
     let files = latencies.len() as f64 * FILES as f64;
-    let at = |quantile| latencies.value_at_quantile(quantile) as f64 / 1e3;
+    let mut sorted = latencies;
+    sorted.sort_by(f64::total_cmp);
+    let at = |share: f64| sorted.get((sorted.len() as f64 * share) as usize).copied();
+    let (Some(p50), Some(p99)) = (at(0.5), at(0.99)) else { bail!("no request has ended") };
     Ok(Figures::from([
         (Figure::Throughput, files / seconds),
         (Figure::Cpu, used.microseconds()? / files),
-        (Figure::P50, at(0.5)),
-        (Figure::P99, at(0.99)),
+        (Figure::P50, p50),
+        (Figure::P99, p99),
     ]))
 }
 
-/// Returns no latencies in nanoseconds, with the precision of those of `scalla bench`.
-fn latencies() -> anyhow::Result<Histogram<u64>> {
-    Ok(Histogram::new(DIGITS)?)
-}
-
-/// Connects, sends requests for a time, and returns their latencies in nanoseconds.
-fn client(server: &Server, start: Instant, time: Duration) -> anyhow::Result<Histogram<u64>> {
+/// Connects, sends requests for a time, and returns their latencies in microseconds.
+fn client(server: &Server, start: Instant, time: Duration) -> anyhow::Result<Vec<f64>> {
     let mut session = BlockingSession::connect(&[server.address()], &Login::of_process("bench"), PATIENCE)?;
-    let mut latencies = latencies()?;
+    let mut latencies = Vec::new();
     while start.elapsed() < time {
         let first = NEXT.fetch_add(FILES, Ordering::Relaxed);
         let paths: Vec<String> = (first..first + FILES).map(|number| format!("/tape/f{number}")).collect();
@@ -111,7 +102,7 @@ fn client(server: &Server, start: Instant, time: Duration) -> anyhow::Result<His
         };
         let sent = Instant::now();
         session.call(&Request::Prepare(request))?;
-        latencies.record(u64::try_from(sent.elapsed().as_nanos())?)?;
+        latencies.push(sent.elapsed().as_secs_f64() * 1e6);
     }
     Ok(latencies)
 }

@@ -2,7 +2,6 @@
 
 use crate::counters::ConnectionBytes;
 use crate::door::{ConnectionEnd, HttpFrontEnd};
-use crate::handover::HandedFile;
 use crate::host_shares::{HeldShare, SharedPart};
 use crate::service::{self, ServedConnection};
 use crate::stream::{ClientStream, ClientTransport, RewoundStream};
@@ -11,12 +10,10 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use net::LoopPresence;
-use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
 use std::time::Instant;
 use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, timeout};
@@ -77,14 +74,10 @@ pub(crate) fn serve(
     async move {
         let Some((connection, mut stream)) = begin.await else { return };
         loop {
-            let paused = Box::pin(requests(&connection, stream)).await;
-            let Some((paused, pause)) = paused else { break };
-            stream = paused;
-            let goes_on = match pause {
-                ConnectionPause::Idle => keep_idle(&connection, &mut stream).await,
-                ConnectionPause::Handover(file) => Box::pin(file.send(&connection, &mut stream)).await,
-            };
-            if !goes_on {
+            let served = Box::pin(requests(&connection, stream)).await;
+            let Some(idle) = served else { break };
+            stream = idle;
+            if !keep_idle(&connection, &mut stream).await {
                 break;
             }
         }
@@ -212,17 +205,11 @@ fn certificates(transport: &ClientTransport) -> Option<Arc<[Vec<u8>]>> {
     Some(chain.iter().map(|certificate| certificate.to_vec()).collect())
 }
 
-/// Why a connection is taken from the library for a while.
-enum ConnectionPause {
-    Idle,
-    Handover(HandedFile),
-}
-
-/// Serves the requests of a connection. Returns its stream when the library is not needed, and nothing at its end.
+/// Serves the requests of a connection. Returns its stream when it is idle, and nothing at its end.
 async fn requests(
     connection: &Arc<ServedConnection>,
     stream: Box<ClientStream>,
-) -> Option<(Box<ClientStream>, ConnectionPause)> {
+) -> Option<Box<ClientStream>> {
     let service = service_fn(|request| service::serve(connection.clone(), request));
     let mut served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -234,27 +221,22 @@ async fn requests(
         .serve_connection(TokioIo::new(stream), service);
     let mut ends = connection.shared().ends.clone();
     let (mut look, mut seen) = (pin!(sleep(IDLE_LOOK)), 0);
-    let pause = loop {
+    loop {
         match *ends.borrow_and_update() {
             ConnectionEnd::Open => {}
             ConnectionEnd::AfterRequest => Pin::new(&mut served).graceful_shutdown(),
             ConnectionEnd::Now => return None,
         }
-        let progress = poll_fn(|context| {
-            let result = Pin::new(&mut served).poll(context);
-            match connection.handover.take(&connection.activity) {
-                Some(file) if result.is_pending() => Poll::Ready(Err(file)),
-                _ => result.map(Ok),
-            }
-        });
         tokio::select! {
-            progress = progress => match progress {
-                Ok(result) => {
-                    note_end(connection, result);
-                    return None;
+            result = Pin::new(&mut served) => {
+                if let Err(error) = result {
+                    if error.is_parse() {
+                        connection.shared().counters.malformed();
+                    }
+                    tracing::debug!("HTTP connection: {error}");
                 }
-                Err(file) => break ConnectionPause::Handover(file),
-            },
+                return None;
+            }
             changed = ends.changed() => if changed.is_err() {
                 return None;
             },
@@ -263,25 +245,16 @@ async fn requests(
                 // An encrypted one keeps its state, which is larger than the buffers.
                 let may_rest = !connection.is_tls() && *ends.borrow() == ConnectionEnd::Open;
                 if may_rest && connection.activity.is_idle(&mut seen) {
-                    break ConnectionPause::Idle;
+                    break;
                 }
             }
         }
-    };
+    }
     let parts = served.into_parts();
     let mut stream = parts.io.into_inner();
     if !parts.read_buf.is_empty() {
         // The begin of a request, which came with the one before.
         stream.read_again(parts.read_buf);
     }
-    Some((stream, pause))
-}
-
-/// Counts and logs the end of a connection.
-fn note_end(connection: &ServedConnection, result: hyper::Result<()>) {
-    let Err(error) = result else { return };
-    if error.is_parse() {
-        connection.shared().counters.malformed();
-    }
-    tracing::debug!("HTTP connection: {error}");
+    Some(stream)
 }

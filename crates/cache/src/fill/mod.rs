@@ -162,23 +162,16 @@ impl FileFill {
         self.reads.contains_key(&read) && self.disk_reads.iter().any(|(one, _)| *one == read)
     }
 
-    /// Reports whether blocks are being fetched, stored, or read from the disk.
-    #[must_use]
-    pub fn is_busy(&self, blocks: &Range<u64>) -> bool {
-        let bytes = self.bytes_of(blocks.start).start..self.bytes_of(blocks.end.saturating_sub(1)).end;
+    /// Gives up a block, whose bytes on disk may be removed then. Returns `false` if it is not stored, or
+    /// is being read.
+    pub fn evict(&mut self, block: u64) -> bool {
+        let bytes = self.bytes_of(block);
         let is_read = |(_, read): &(ReadId, Range<u64>)| read.start < bytes.end && bytes.start < read.end;
-        // Fetches do not overlap, so the last one that begins before the end has the last block.
-        let fetch = self.fetches.range(..blocks.end).next_back();
-        fetch.is_some_and(|(_, fetch)| fetch.blocks.end > blocks.start) || self.disk_reads.iter().any(is_read)
-    }
-
-    /// Gives up blocks, whose bytes on disk may be removed then. Returns `false` if some of them are busy.
-    pub fn evict(&mut self, blocks: &Range<u64>) -> bool {
-        let is_busy = self.is_busy(blocks);
-        if !is_busy {
-            blocks.clone().for_each(|block| self.stored.remove(block));
+        if !self.stored.contains(block) || self.disk_reads.iter().any(is_read) {
+            return false;
         }
-        !is_busy
+        self.stored.remove(block);
+        true
     }
 
     /// Returns the bytes of a block.
