@@ -60,6 +60,13 @@ class Daemon:
         return status
 
 
+class RealDaemon(Daemon):
+    """The real program."""
+
+    def command(self, *more):
+        return [peers.real(self.name), *super().command(*more)[1:]]
+
+
 @pytest.fixture
 def daemon():
     daemons = []
@@ -357,3 +364,41 @@ def test_a_daemon_in_the_background_writes_its_pid_and_its_log(tape, site, daemo
     finally:
         os.kill(pid, signal.SIGTERM)
         wait_until(lambda: not is_running(pid))
+
+
+def name_space_events(server):
+    """Makes the pipe of the name space daemon, and returns a function that reads the events so far."""
+    directory = server.work / "admin/cns"
+    directory.mkdir(parents=True)
+    os.mkfifo(directory / "XrdCnsd.events")
+    for path in (directory.parent, directory, directory / "XrdCnsd.events"):
+        peers.give(path)
+    reader = os.open(directory / "XrdCnsd.events", os.O_RDWR | os.O_NONBLOCK)
+    return lambda: [line.split() for line in read_now(reader).decode().splitlines()]
+
+
+def test_the_name_space_daemon_gets_the_events_of_the_real_programs(tape, site, daemon):  # noqa: F811
+    found = []
+    for kind, more in [(kind, more) for more in ("", "frm.all.cnsd auto\n") for kind in (RealDaemon, Daemon)]:
+        server = site(more=more, export="/ stage purge")
+        events = name_space_events(server)
+        purgeable(server, tape, ["file"])
+        status, _, err = kind("frm_purged", server).run("-O", "99%,0")
+        assert status == 0 and names(server.tree) == [], err
+        lines = events()
+        # Without the directive there are none.
+        assert len(lines) == len(more.splitlines()), (kind, lines, err)
+        if not more:
+            continue
+        ((client, *event),) = lines
+        assert client.startswith("purge.") and client.endswith(".0@localhost")
+        found.append(event)
+    assert found == [["rm", "/file"]] * 2
+    # The real frm_xfrd was recorded with these.
+    agent(daemon, server, "+ ID1 - 0 w /file")
+    xfrd = daemon("frm_xfrd", server).start()
+    lines = []
+    wait_until(lambda: lines.extend(events()) or len(lines) == 2)
+    (client, *create), (other, *close) = lines
+    assert (create, close, client) == (["create", "644", "/file"], ["closew", "/file", "300000"], other)
+    assert xfrd.end() == 0

@@ -88,6 +88,37 @@ def test_the_program_of_stagecmd_brings_files(stage, tmp_path):
         assert tape.runs() == [f"$x {tape.files}/d/file", f"$x {tape.files}/none"]
 
 
+# Makes files whose name has `new` in it, and copies others.
+MAKE = """\
+#!/bin/sh
+echo "$1" >> "${0%/*}/runs"
+case $1 in *new*) echo made > "$2";; *) [ -e "$1" ] || exit 2; cat "$1" > "$2";; esac
+"""
+
+
+@pytest.mark.parametrize("server_class", [peers.Linked, peers.Theirs])
+def test_the_program_of_stagecmd_makes_new_files(begin, tmp_path, server_class):
+    """`xrdcp --force` replaces a file that is there, and `xrdcp` does not."""
+    with tapes.tape(make=MAKE) as tape:
+        tape.put("old", b"old")
+        settings = f"oss.remoteroot {tape.files}\noss.stagecmd creates {tape.directory}/make\n"
+        # The real server estimates the time that clients wait.
+        server = begin(server_class(settings=settings + ("oss.xfr 1 900m 1\n" if server_class is peers.Theirs else ""), export="/ stage"))
+        source = tmp_path / "source"
+        source.write_bytes(b"content")
+        xrdcp(source, server.url("/new-one")).fails(54, "[3018] Unable to create /new-one; file exists")
+        assert (server.tree / "new-one").read_bytes() == b"made\n"
+        xrdcp("--force", source, server.url("/new-two")).ok()
+        assert (server.tree / "new-two").read_bytes() == b"content"
+        xrdcp("--force", source, server.url("/old")).ok()
+        assert (server.tree / "old").read_bytes() == b"content" and tape.content("old") == b"old"
+        assert tape.runs() == [f"{tape.files}/{name}" for name in ("new-one", "new-two", "old")]
+        if server_class is peers.Linked:
+            # The real one runs the program until the client gives up.
+            xrdcp("--force", source, server.url("/none")).fails(54, "[3011] Unable to create /none; no such file")
+            assert names(server.tree) == ["new-one", "new-two", "old"]
+
+
 # Knows the checksum of each file: the content of the file `sum` beside it.
 SUMS = """\
 #!/bin/sh
@@ -223,6 +254,13 @@ def test_prepared_files_survive_an_outage(tape, stage):
     first = xrdfs(server, "query", "prepare", request, "/none").ok().out.splitlines()[0].split()
     assert (first[0], first[2:4]) == (request, ["0", "0"]), first
     xrdfs(server, "prepare", "-s", "/file", "/none").fails(54, "/none: no such file in mass storage")
+
+
+def test_a_failed_file_is_shown_for_the_time_of_the_configuration(tape, stage):
+    server = stage(tape.copies_in(more="xrootd.prep keep 1\n"))
+    request = xrdfs(server, "prepare", "-s", "/none").ok().out.strip()
+    wait_until(lambda: "No information found" in xrdfs(server, "query", "prepare", request, "/none").ok().out)
+    assert tape.runs() == [f"{tape.files}/none"]
 
 
 def test_a_program_that_hangs_is_ended_with_its_group(tape, stage, tmp_path):

@@ -1,4 +1,4 @@
-"""Programs that are started once and read a line for each file to be staged (`oss.stagecmd async |PROGRAM`).
+"""Programs that are started once and read a line for each file to be staged (`oss.stagecmd [async] |PROGRAM`).
 
 The programs are scripts of a site, and the clients are the real ones."""
 
@@ -62,12 +62,41 @@ read -r line
 sleep 600
 """
 
+# Sets the size of a file, and brings its content in two pieces, each of them while there is no `first` or `second`. It
+# reports nothing.
+SILENT = """\
+#!/bin/sh
+cd "${0%/*}"
+while read -r name source target; do
+  echo "$name" >> runs
+  [ -L "$source" ] && { ln -s "$source" "$target"; continue; }
+  { truncate -s 100000 "$target"
+    while [ -e first ]; do sleep 0.05; done
+    dd if="$source" of="$target" bs=1000 count=50 conv=notrunc
+    touch half
+    while [ -e second ]; do sleep 0.05; done
+    dd if="$source" of="$target" bs=1000 skip=50 seek=50 conv=notrunc; } 2> dd < /dev/null &
+done
+"""
+
+# Returns the status of a file with its checksum.
+SUMS = """\
+#!/usr/bin/env python3
+import os, sys, zlib
+_, verb, name = sys.argv
+if not os.path.lexists(name):
+    sys.exit(print(2))
+content = b"" if os.path.islink(name) else open(name, "rb").read()
+sum = "" if name.endswith("unsummed") else f" adler32:{zlib.adler32(content):08x}"
+print(f"0\\n-rw-r--r-- 1 0 0 1 1 1 {len(content)} 4096 1{sum}")
+"""
+
 MESSAGE = "oss.stagemsg $RID $NOTIFY $LFN $SRC $DST\n"
 
 
 @pytest.fixture
 def tape():
-    with tapes.tape(agent=AGENT, noisy=NOISY, hang=HANG) as tape:
+    with tapes.tape(agent=AGENT, noisy=NOISY, hang=HANG, silent=SILENT, sums=SUMS) as tape:
         yield tape
 
 
@@ -222,4 +251,34 @@ def test_settings_without_a_file_to_write_stop_the_start(tape):
     assert "set oss.stagemsg with $DST" in refusal(command + "oss.stagemsg + $RID $NOTIFY 0 wfn $LFN\n")
     assert "set oss.stagemsg with $RID" in refusal(command + "oss.stagemsg $LFN $DST\n")
     assert "oss.stagemsg: $CGI has no value here" in refusal(command + "oss.stagemsg $RID $DST $CGI\n")
-    assert "without 'async', only the file would show" in refusal(f"oss.stagecmd |{tape.directory}/agent\n{MESSAGE}")
+    assert "use 'async |' with a program that reports them" in refusal(f"oss.stagecmd |{tape.directory}/agent\n{MESSAGE}")
+    # It would never be asked for a new file.
+    catalog = f"oss.rsscmd {tape.directory}/sums\n"
+    assert "remove creates, or oss.rsscmd" in refusal(f"{catalog}oss.stagecmd creates {tape.directory}/agent\n")
+    assert "use 'creates async |'" in refusal(f"{catalog}oss.stagecmd creates |{tape.directory}/agent\n{MESSAGE}")
+
+
+def test_a_program_that_reports_nothing_is_watched(tape, begin, tmp_path):
+    """The file has its size before its content, and nobody has it open between its pieces."""
+    settings = f"oss.remoteroot {tape.files}\noss.rsscmd {tape.directory}/sums\noss.stagecmd |{tape.directory}/silent\noss.stagemsg $LFN $SRC $DST\n"
+    server = begin(peers.Linked(settings=settings, export="/ stage"))
+    tape.put("d/f", data(100_000))
+    tape.put("quick", data(100_000))
+    tape.put("unsummed", data(100_000))
+    (tape.files / "link").symlink_to("/etc/hostname")
+    with client(server, "/d/f", tmp_path / "f") as copy:
+        with tape.flag("second"):
+            with tape.flag("first"):
+                wait_until(lambda: tape.runs())
+                # It is refused without harm for the other one.
+                xrdfs(server, "cat", "/link").fails(54, "the server cannot see whether it is complete")
+            wait_until(lambda: (tape.directory / "half").exists())
+            xrdfs(server, "cat", "/unsummed").fails(54, "returns no checksum of the file")
+            assert not (server.tree / "d/f").exists() and copy.poll() is None
+        assert copy.wait(120) == 0
+    assert (tmp_path / "f").read_bytes() == data(100_000) == (server.tree / "d/f").read_bytes()
+    xrdcp(server.url("/quick"), tmp_path / "quick").ok()
+    assert (tmp_path / "quick").read_bytes() == data(100_000)
+    xrdcp(server.url("/none"), tmp_path / "none").fails(54, "[3011]")
+    # A file without a checksum, and one that is missing, cost no line.
+    assert tape.runs() == ["/d/f", "/link", "/quick"]

@@ -4,6 +4,7 @@
 //! them without a cluster, so theirs are lines of its program `frm_xfragent`, which records them before its end.
 
 use anyhow::{Context, bail};
+use hdrhistogram::Histogram;
 use rawclient::{BlockingSession, Login};
 use std::fs::{self, File};
 use std::path::Path;
@@ -25,6 +26,9 @@ const FILES: u64 = 10;
 
 /// Number of lines for their program.
 const LINES: u64 = 2000;
+
+/// Number of significant digits of latencies.
+const DIGITS: u8 = 3;
 
 const AGENT: &str = "/usr/bin/frm_xfragent";
 
@@ -62,33 +66,38 @@ pub(crate) fn measure(data: &Data, server: &Server, time: Duration) -> anyhow::R
 fn prepare(server: &Server, time: Duration) -> anyhow::Result<Figures> {
     let used = ProcessTime::from_now(server.pid())?;
     let start = Instant::now();
-    let latencies = std::thread::scope(|scope| -> anyhow::Result<Vec<f64>> {
+    let latencies = std::thread::scope(|scope| -> anyhow::Result<_> {
         let clients: Vec<_> =
             (0..CLIENTS).map(|_| scope.spawn(move || client(server, start, time))).collect();
-        let mut all = Vec::new();
+        let mut all = latencies()?;
         for client in clients {
-            all.extend(client.join().ok().context("a client has ended")??);
+            all.add(client.join().ok().context("a client has ended")??)?;
         }
         Ok(all)
     })?;
     let seconds = start.elapsed().as_secs_f64();
+    if latencies.is_empty() {
+        bail!("no request has ended");
+    }
     let files = latencies.len() as f64 * FILES as f64;
-    let mut sorted = latencies;
-    sorted.sort_by(f64::total_cmp);
-    let at = |share: f64| sorted.get((sorted.len() as f64 * share) as usize).copied();
-    let (Some(p50), Some(p99)) = (at(0.5), at(0.99)) else { bail!("no request has ended") };
+    let at = |quantile| latencies.value_at_quantile(quantile) as f64 / 1e3;
     Ok(Figures::from([
         (Figure::Throughput, files / seconds),
         (Figure::Cpu, used.microseconds()? / files),
-        (Figure::P50, p50),
-        (Figure::P99, p99),
+        (Figure::P50, at(0.5)),
+        (Figure::P99, at(0.99)),
     ]))
 }
 
-/// Connects, sends requests for a time, and returns their latencies in microseconds.
-fn client(server: &Server, start: Instant, time: Duration) -> anyhow::Result<Vec<f64>> {
+/// Returns no latencies in nanoseconds, with the precision of those of `scalla bench`.
+fn latencies() -> anyhow::Result<Histogram<u64>> {
+    Ok(Histogram::new(DIGITS)?)
+}
+
+/// Connects, sends requests for a time, and returns their latencies in nanoseconds.
+fn client(server: &Server, start: Instant, time: Duration) -> anyhow::Result<Histogram<u64>> {
     let mut session = BlockingSession::connect(&[server.address()], &Login::of_process("bench"), PATIENCE)?;
-    let mut latencies = Vec::new();
+    let mut latencies = latencies()?;
     while start.elapsed() < time {
         let first = NEXT.fetch_add(FILES, Ordering::Relaxed);
         let paths: Vec<String> = (first..first + FILES).map(|number| format!("/tape/f{number}")).collect();
@@ -102,7 +111,7 @@ fn client(server: &Server, start: Instant, time: Duration) -> anyhow::Result<Vec
         };
         let sent = Instant::now();
         session.call(&Request::Prepare(request))?;
-        latencies.push(sent.elapsed().as_secs_f64() * 1e6);
+        latencies.record(u64::try_from(sent.elapsed().as_nanos())?)?;
     }
     Ok(latencies)
 }

@@ -80,7 +80,13 @@ pub(crate) fn rows() -> Vec<Row> {
             (xrootd, plain),
             &[Goal::at_most(CPU, 1.0)],
         ),
-        row("http-put-1m-c8-nginx", "PUT of 1 MiB, 8 connections", put, (nginx, plain), &[]),
+        row(
+            "http-put-1m-c8-nginx",
+            "PUT of 1 MiB, 8 connections",
+            put,
+            (nginx, plain),
+            &[Goal::at_most(CPU, 1.1)],
+        ),
         row(
             "http-list-10k",
             "PROPFIND of a directory of 10,000 entries, 4 connections",

@@ -72,10 +72,7 @@ impl CacheTree {
     /// # Errors
     /// [`CacheStartError`] if a server uses it, or it cannot be locked.
     pub fn lock(&self) -> Result<CacheTreeLock, CacheStartError> {
-        let lock = CacheTreeLock { _file: crate::disk_cache::lock(&*self.context.disk)? };
-        // With such a name, the removal of a file would free nothing.
-        crate::disk_cache::remove_names(&*self.context.disk);
-        Ok(lock)
+        Ok(CacheTreeLock { _file: crate::disk_cache::lock(&*self.context.disk)? })
     }
 
     /// Returns the total and the used space of the file system, in bytes.

@@ -9,6 +9,7 @@
 //! | `eviction` | [`EvictionPolicy`]: the order in which a full cache removes its units |
 //! | `fill` | [`FileFill`]: reads of a file of which parts are cached |
 //! | `memory_cache` | [`MemoryCache`]: the memory cache of a server |
+//! | `part_layout` | `PartLayout`: the parts of a file that a cache removes one by one |
 //! | `store` | [`BlockStore`]: one cached file on disk |
 //! | `simulation` | [`SimulatedCache`]: hit rates for recorded requests |
 
@@ -19,6 +20,7 @@ mod disk_cache;
 mod eviction;
 mod fill;
 mod memory_cache;
+mod part_layout;
 mod simulation;
 mod store;
 
@@ -28,8 +30,8 @@ pub use cinfo::{CINFO_BYTES_MAX, CacheAccess, CacheChecks, Cinfo, CinfoError, Ci
 pub use disk_cache::{
     CacheChange, CacheClock, CacheEviction, CacheLimits, CacheObserver, CacheOrigin, CachePinFailure,
     CachePinStatus, CacheRead, CacheReadError, CacheReader, CacheStartError, ClosedCacheFile, ColdFiles,
-    DIRECT_DIRECTORY, DirectAccess, DirectReaders, DirectoryQuota, DiskCache, DiskCacheSettings,
-    DiskCacheStatus, DiskShare, FileEviction, FileShares, OpenTicket,
+    DirectoryQuota, DiskCache, DiskCacheSettings, DiskCacheStatus, DiskShare, FileEviction, FileShares,
+    OpenTicket,
 };
 pub use eviction::{EvictionPolicy, LruPolicy, S3FifoPolicy};
 pub use fill::{FetchId, FileFill, FillAction, ReadId, ReadPattern, ReaderId};

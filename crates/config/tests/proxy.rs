@@ -1,8 +1,8 @@
 //! Directives of a proxy.
 
 use config::{
-    CacheSpace, ConfigInput, DirectCacheReaders, Effective, Evaluation, Loaded, MemorySource, OriginProtocol,
-    Overrides, ProblemKind, ProxyServer, Strictness, load, show,
+    CacheSpace, ConfigInput, Effective, Evaluation, Loaded, MemorySource, OriginProtocol, Overrides,
+    ProblemKind, ProxyServer, Strictness, load, show,
 };
 
 const PROXY: &str = "ofs.osslib libXrdPss.so\n";
@@ -287,44 +287,6 @@ fn a_cache_that_would_do_something_else_does_not_start() {
     assert!(!report.is_ok() && report.to_string().contains("set oss.localroot"), "{report}");
     // Without a cache they only have no effect.
     assert!(load_text(&format!("{PROXY}pss.origin o:1\npfc.spaces data meta")).report.is_ok());
-}
-
-#[test]
-fn direct_reads_have_readers_and_need_a_disk_cache() {
-    let read = |text: &str| load_text(&format!("{PROXY}{CACHE}{text}"));
-    for (text, expected, has_note) in [
-        ("", None, false),
-        ("pss.dca", Some(DirectCacheReaders::Group), false),
-        ("pss.dca world", Some(DirectCacheReaders::World), false),
-        ("pss.dca recheck off world", Some(DirectCacheReaders::World), true),
-        ("pss.dca world\npss.dca recheck 30 group", Some(DirectCacheReaders::Group), true),
-    ] {
-        let loaded = read(text);
-        assert_eq!(*loaded.effective.proxy.cache.direct_readers, expected, "{text}");
-        let has_effect = !loaded.report.to_string().contains("'recheck' is accepted without effect");
-        assert!(loaded.report.is_ok() && has_effect != has_note, "{text}: {}", loaded.report);
-        let lines = show(&loaded.effective);
-        let shown = lines.iter().find(|line| line.directive == "pss.dca");
-        let again = shown.and_then(|line| line.value.clone()).map(|value| read(&format!("pss.dca {value}")));
-        assert_eq!(again.and_then(|again| *again.effective.proxy.cache.direct_readers), expected, "{text}");
-    }
-    for text in ["recheck 9", "recheck", "recheck soon"] {
-        let report = read(&format!("pss.dca {text}")).report;
-        assert!(!report.is_ok() && report.to_string().contains("recheck"), "{text}: {report}");
-    }
-    for (text, why) in [
-        (format!("{PROXY}pss.origin o:1\npss.dca"), "without a disk cache"),
-        (format!("{PROXY}{CACHE}ofs.authorize\npss.dca world"), "with ofs.authorize"),
-        (
-            format!("{PROXY}{CACHE}xrootd.seclib libXrdSec.so\nsec.protocol unix\npss.dca"),
-            "with xrootd.seclib",
-        ),
-    ] {
-        let loaded = load_text(&text);
-        let expected = format!("pss.dca has no effect {why}");
-        assert!(loaded.report.is_ok() && loaded.report.to_string().contains(&expected), "{}", loaded.report);
-        assert_eq!(loaded.effective.direct_readers(), None);
-    }
 }
 
 #[test]

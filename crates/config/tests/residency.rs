@@ -245,29 +245,99 @@ fn parts_that_are_not_in_force_are_reported() {
     }
 }
 
-/// A program without reports would show only by a file that it is complete, and that could be a part.
 #[test]
-fn programs_that_do_not_report_the_ends_of_files_are_refused() {
-    for line in [
-        "oss.stagecmd |/opt/agent",
-        "oss.stagecmd | /opt/agent x",
-        "oss.stagecmd async sync |/opt/agent",
-        "oss.stagecmd async /bin/stage",
-        "oss.stagecmd creates /bin/stage",
-        "oss.stagecmd async creates |/opt/agent",
-    ] {
+fn a_program_that_is_run_for_each_file_is_not_asynchronous() {
+    for line in ["oss.stagecmd async /bin/stage", "oss.stagecmd async creates /bin/stage"] {
         // Nor does an earlier program stay in force in its place.
-        let loaded = loaded(&format!("oss.stagecmd async |/bin/earlier\n{line}\n"));
+        let loaded = loaded(&format!("oss.stagecmd async creates |/bin/earlier\n{line}\n"));
         let problems = loaded.report.problems();
         assert_eq!(problems.len(), 1, "{line}: {}", loaded.report);
         assert!(problems[0].severity == Severity::Error, "{line}");
         assert!(problems[0].allowed.contains("frm.xfr.copycmd in"), "{line}: {}", problems[0].allowed);
-        assert!(!loaded.effective.residency.has_copy_program(), "{line}");
-        assert!(!loaded.effective.residency.stage_reads_lines, "{line}");
+        let residency = &loaded.effective.residency;
+        assert!(!residency.has_copy_program() && !residency.stage_creates, "{line}");
+        assert!(!residency.stage_form.reads_lines(), "{line}");
     }
     for line in ["oss.stagecmd |/usr/bin/frm_xfragent", "oss.stagecmd async | /usr/bin/frm_xfragent -c cfg"] {
-        let agent = loaded(&format!("oss.stagecmd /bin/earlier\n{line}\n"));
+        let agent = loaded(&format!("oss.stagecmd creates /bin/earlier\n{line}\n"));
         assert!(!agent.effective.residency.has_copy_program(), "{line}");
+        assert!(!agent.effective.residency.stage_creates, "{line}");
+    }
+    let agent = loaded("oss.stagecmd creates |/usr/bin/frm_xfragent").effective;
+    let shown =
+        show(&agent).into_iter().find(|line| line.directive == "oss.stagecmd").unwrap().value.unwrap();
+    for values in [agent.residency, loaded(&format!("oss.stagecmd {shown}")).effective.residency] {
+        assert!(values.stage_creates && values.stage_program.is_none());
+    }
+}
+
+#[test]
+fn the_words_of_stagecmd_select_the_form_of_its_program() {
+    for (line, form, creates) in [
+        ("oss.stagecmd |/opt/agent -v", StageForm::Silent, false),
+        ("oss.stagecmd sync creates | /opt/agent -v", StageForm::Silent, true),
+        ("oss.stagecmd async sync |/opt/agent -v", StageForm::Silent, false),
+        ("oss.stagecmd sync async |/opt/agent -v", StageForm::Reporting, false),
+        ("oss.stagecmd creates async |/opt/agent -v", StageForm::Reporting, true),
+        ("oss.stagecmd creates |/bin/earlier\noss.stagecmd /opt/agent -v", StageForm::PerFile, false),
+        ("oss.stagecmd creates /opt/agent -v", StageForm::PerFile, true),
+    ] {
+        let effective = loaded(line).effective;
+        let values = &effective.residency;
+        assert_eq!(values.stage_program.value, Some(program("/opt/agent", &["-v"])), "{line}");
+        assert_eq!((values.stage_form, values.stage_creates), (form, creates), "{line}");
+        let shown = show(&effective);
+        let shown =
+            shown.iter().find(|line| line.directive == "oss.stagecmd").unwrap().value.clone().unwrap();
+        let again = loaded(&format!("oss.stagecmd {shown}")).effective.residency;
+        assert_eq!((again.stage_form, again.stage_creates), (form, creates), "{shown}");
+    }
+}
+
+#[test]
+fn failures_of_prepare_requests_are_kept_for_a_time() {
+    let keep = |text: &str| loaded(text).effective.residency.prepare_keep.value;
+    assert_eq!(keep(""), Duration::from_secs(86_400));
+    assert_eq!(keep("xrootd.prep keep 10m"), Duration::from_secs(600));
+    let all = loaded("xrootd.prep scrub 5 keep 3d logdir /var/prep");
+    assert_eq!(all.effective.residency.prepare_keep.value, Duration::from_secs(3 * 86_400));
+    let kinds: Vec<_> = all.report.problems().iter().map(|problem| problem.kind).collect();
+    assert_eq!(kinds, [ProblemKind::NoEffect; 2]);
+    for line in ["xrootd.prep", "xrootd.prep keep", "xrootd.prep keep often", "xrootd.prep logdir prep"] {
+        let report = loaded(line).report;
+        assert!(
+            report.problems().iter().any(|problem| problem.severity == Severity::Error),
+            "{line}: {report}"
+        );
+    }
+}
+
+#[test]
+fn the_name_space_daemon_gets_events_below_a_directory() {
+    use NameSpaceDaemon::{Ignored, Optional, Required};
+    for (line, daemon, directory) in [
+        ("", Ignored, None),
+        ("frm.all.cnsd auto", Optional, None),
+        ("frm.all.cnsd ignore", Ignored, None),
+        ("frm.all.cnsd require", Required, None),
+        ("frm.all.cnsd require apath /a\nfrm.all.cnsd auto apath /b", Optional, Some("/b")),
+    ] {
+        let effective = loaded(line).effective;
+        let wanted = NameSpaceTarget { daemon, directory: directory.map(PathBuf::from) };
+        assert_eq!(effective.residency.name_space.value, wanted, "{line}");
+        let shown = show(&effective);
+        let shown =
+            shown.iter().find(|line| line.directive == "frm.all.cnsd").unwrap().value.clone().unwrap();
+        let again = loaded(&format!("frm.all.cnsd {shown}")).effective.residency.name_space;
+        assert_eq!(again.value, wanted, "{shown}");
+    }
+    for line in ["frm.all.cnsd", "frm.all.cnsd maybe", "frm.all.cnsd auto apath", "frm.all.cnsd auto apath b"]
+    {
+        let report = loaded(line).report;
+        assert!(
+            report.problems().iter().any(|problem| problem.severity == Severity::Error),
+            "{line}: {report}"
+        );
     }
 }
 
@@ -279,7 +349,7 @@ fn a_stage_program_may_read_lines() {
     {
         let residency = loaded(&format!("{line}\n{message}")).effective.residency;
         assert_eq!(residency.stage_program.value, Some(program("/opt/agent", arguments)));
-        assert!(residency.stage_reads_lines && residency.has_copy_program());
+        assert!(residency.stage_form == StageForm::Reporting && residency.has_copy_program());
         assert_eq!(residency.stage_message.as_deref(), Some("+ $RID $NOTIFY \\$x $LFN $DST"));
     }
     let shown = show(&loaded(&format!("oss.stagecmd async | /opt/agent -v\n{message}")).effective);
@@ -287,12 +357,13 @@ fn a_stage_program_may_read_lines() {
     assert!(value("oss.stagecmd").ends_with("async |/opt/agent -v"), "{}", value("oss.stagecmd"));
     assert!(value("oss.stagemsg").ends_with("$LFN $DST"), "{}", value("oss.stagemsg"));
 
-    let reported = |text: &str| {
-        let text = format!("all.adminpath /var/spool/xrootd\nall.export /store stage\n{text}");
+    let reported_with = |options: &str, text: &str, word: &str| {
+        let text = format!("all.adminpath /var/spool/xrootd\nall.export /store stage {options}\n{text}");
         let report = check(&loaded(&text).effective, &Directories, Strictness::Strict);
         let texts = problems(&report).into_iter().map(|(_, text)| text);
-        texts.filter(|text| text.contains("stagemsg")).collect::<Vec<_>>()
+        texts.filter(|text| text.contains(word)).collect::<Vec<_>>()
     };
+    let reported = |text: &str| reported_with("", text, "stagemsg");
     let agent = "oss.stagecmd async |/opt/agent\n";
     assert_eq!(reported(&format!("{agent}{message}")), Vec::<String>::new());
     // XRootD's own line names no file to write.
@@ -304,6 +375,29 @@ fn a_stage_program_may_read_lines() {
     assert!(wordless.len() == 1 && wordless[0].contains("$RID"), "{wordless:?}");
     let unread = reported(&format!("oss.stagecmd /bin/stage\n{message}"));
     assert!(unread.len() == 1 && unread[0].contains("no program reads lines"), "{unread:?}");
+    // A program that reports nothing needs no word, but the checksums of files.
+    let silent = "oss.stagecmd |/opt/agent\noss.stagemsg $LFN $DST\n";
+    assert_eq!(reported_with("", &format!("{silent}oss.rsscmd /opt/names\n"), "stage"), Vec::<String>::new());
+    let found = reported_with("", silent, "stagecmd");
+    assert!(found.len() == 1 && found[0].contains("error") && found[0].contains("async |"), "{found:?}");
+    // Only one program makes the files of clients, and not for other users.
+    let creates = "oss.stagecmd creates /opt/agent\n";
+    assert_eq!(reported_with("", creates, "creates"), Vec::<String>::new());
+    assert_eq!(
+        reported_with("", &format!("oss.stagecmd creates async |/opt/agent\n{message}"), "creates"),
+        Vec::<String>::new()
+    );
+    for (options, program, more) in [
+        ("rcreate", creates, ""),
+        ("", creates, "ofs.osslib ++ libXrdMultiuser.so\n"),
+        // It would never be asked for a new file, because mass storage does not have that.
+        ("", creates, "oss.rsscmd /opt/names\n"),
+        ("", "oss.stagecmd creates |/opt/agent\n", "oss.stagemsg $LFN $DST\noss.rsscmd /opt/names\n"),
+        ("", "oss.stagecmd creates |/opt/agent\n", "oss.stagemsg $LFN $DST\n"),
+    ] {
+        let found = reported_with(options, &format!("{program}{more}"), "remove creates");
+        assert!(found.len() == 1 && found[0].contains("error"), "{options} {program}{more}: {found:?}");
+    }
 }
 
 /// A disk on which everything is a directory.

@@ -12,6 +12,8 @@ pub(crate) struct ConnectionActivity {
     head_arrives: AtomicBool,
     /// Bytes of a reply wait for the client.
     write_waits: AtomicBool,
+    /// Bytes that were handed to the network so far.
+    sent: AtomicU64,
     /// Number of reads, of writes that waited, and of ends of requests so far.
     events: AtomicU64,
 }
@@ -22,6 +24,7 @@ impl ConnectionActivity {
             in_progress: AtomicUsize::new(0),
             head_arrives: AtomicBool::new(true),
             write_waits: AtomicBool::new(false),
+            sent: AtomicU64::new(0),
             events: AtomicU64::new(0),
         })
     }
@@ -34,8 +37,10 @@ impl ConnectionActivity {
         self.event();
     }
 
-    /// Notes that bytes of a reply wait for the client, or none. A flush without bytes is no event.
-    pub(crate) fn write(&self, waits: bool) {
+    /// Notes that a number of bytes was sent, and whether further ones wait for the client. A flush without bytes is no
+    /// event.
+    pub(crate) fn write(&self, bytes: usize, waits: bool) {
+        self.sent.fetch_add(u64::try_from(bytes).unwrap_or_default(), Ordering::Relaxed);
         let waited = self.write_waits.load(Ordering::Relaxed);
         if waits || waited {
             self.write_waits.store(waits, Ordering::Relaxed);
@@ -45,6 +50,16 @@ impl ConnectionActivity {
 
     fn event(&self) {
         self.events.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of bytes that were sent so far.
+    pub(crate) fn sent_so_far(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Returns that number if no further byte waits for the client.
+    pub(crate) fn sent(&self) -> Option<u64> {
+        (!self.write_waits.load(Ordering::Relaxed)).then(|| self.sent_so_far())
     }
 
     /// Notes a request, until the value is dropped.
@@ -95,16 +110,16 @@ mod tests {
         let request = activity.request();
         activity.read();
         assert!(![is_idle(), is_idle()].contains(&true), "a request is in progress");
-        activity.write(true);
+        activity.write(1, true);
         drop(request);
         assert!(![is_idle(), is_idle()].contains(&true), "its reply waits for the client");
-        activity.write(false);
+        activity.write(2, false);
         assert_eq!([is_idle(), is_idle()], [false, true], "a look later nothing has happened");
         activity.read();
         assert!(![is_idle(), is_idle()].contains(&true), "the next request arrives");
         drop(activity.request());
         assert_eq!([is_idle(), is_idle()], [false, true]);
-        activity.write(false);
+        activity.write(0, false);
         assert!(is_idle(), "a flush of nothing");
         activity.stay();
         assert!(!is_idle());

@@ -2,6 +2,7 @@
 
 use crate::host_shares::HeldShare;
 use base::{Descriptor, Error, ErrorKind, Extent, Now, Owner, ReadPiece};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -248,6 +249,25 @@ impl RequestFile {
             Value::Stat(stat) => Ok(stat),
             _ => Err(Error::new(ErrorKind::ServerError, "the file has no status")),
         }
+    }
+
+    /// Returns the descriptor for `sendfile`, if there is one.
+    pub(crate) fn lend(&self) -> Option<BorrowedFd<'_>> {
+        self.file.lend().filter(|_| !self.file.is_writable())
+    }
+
+    /// Reports whether it is known which bytes are in memory.
+    pub(crate) fn knows_memory(&self) -> bool {
+        self.file.is_resident(0, 0)
+    }
+
+    /// Reports whether these bytes are known to be in memory, the last one complete: pages that are being read count as
+    /// there otherwise.
+    pub(crate) fn is_in_memory(&self, offset: u64, length: usize) -> bool {
+        let last = offset.saturating_add(u64::try_from(length).unwrap_or(u64::MAX).saturating_sub(1));
+        let mut byte = [0];
+        self.file.is_resident(offset, length)
+            && matches!(self.file.read_now(last, &mut byte), Now::Done(Ok(_)))
     }
 
     /// Appends bytes to `into`. Fewer than `length` mean the end of the file.

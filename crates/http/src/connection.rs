@@ -2,6 +2,7 @@
 
 use crate::counters::ConnectionBytes;
 use crate::door::{ConnectionEnd, HttpFrontEnd};
+use crate::handover::HandedFile;
 use crate::host_shares::{HeldShare, SharedPart};
 use crate::service::{self, ServedConnection};
 use crate::stream::{ClientStream, ClientTransport, RewoundStream};
@@ -10,10 +11,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use net::LoopPresence;
+use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Instant;
 use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, timeout};
@@ -74,10 +77,14 @@ pub(crate) fn serve(
     async move {
         let Some((connection, mut stream)) = begin.await else { return };
         loop {
-            let served = Box::pin(requests(&connection, stream)).await;
-            let Some(idle) = served else { break };
-            stream = idle;
-            if !keep_idle(&connection, &mut stream).await {
+            let paused = Box::pin(requests(&connection, stream)).await;
+            let Some((paused, pause)) = paused else { break };
+            stream = paused;
+            let goes_on = match pause {
+                ConnectionPause::Idle => keep_idle(&connection, &mut stream).await,
+                ConnectionPause::Handover(file) => Box::pin(file.send(&connection, &mut stream)).await,
+            };
+            if !goes_on {
                 break;
             }
         }
@@ -205,11 +212,17 @@ fn certificates(transport: &ClientTransport) -> Option<Arc<[Vec<u8>]>> {
     Some(chain.iter().map(|certificate| certificate.to_vec()).collect())
 }
 
-/// Serves the requests of a connection. Returns its stream when it is idle, and nothing at its end.
+/// Why a connection is taken from the library for a while.
+enum ConnectionPause {
+    Idle,
+    Handover(HandedFile),
+}
+
+/// Serves the requests of a connection. Returns its stream when the library is not needed, and nothing at its end.
 async fn requests(
     connection: &Arc<ServedConnection>,
     stream: Box<ClientStream>,
-) -> Option<Box<ClientStream>> {
+) -> Option<(Box<ClientStream>, ConnectionPause)> {
     let service = service_fn(|request| service::serve(connection.clone(), request));
     let mut served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -221,22 +234,27 @@ async fn requests(
         .serve_connection(TokioIo::new(stream), service);
     let mut ends = connection.shared().ends.clone();
     let (mut look, mut seen) = (pin!(sleep(IDLE_LOOK)), 0);
-    loop {
+    let pause = loop {
         match *ends.borrow_and_update() {
             ConnectionEnd::Open => {}
             ConnectionEnd::AfterRequest => Pin::new(&mut served).graceful_shutdown(),
             ConnectionEnd::Now => return None,
         }
-        tokio::select! {
-            result = Pin::new(&mut served) => {
-                if let Err(error) = result {
-                    if error.is_parse() {
-                        connection.shared().counters.malformed();
-                    }
-                    tracing::debug!("HTTP connection: {error}");
-                }
-                return None;
+        let progress = poll_fn(|context| {
+            let result = Pin::new(&mut served).poll(context);
+            match connection.handover.take(&connection.activity) {
+                Some(file) if result.is_pending() => Poll::Ready(Err(file)),
+                _ => result.map(Ok),
             }
+        });
+        tokio::select! {
+            progress = progress => match progress {
+                Ok(result) => {
+                    note_end(connection, result);
+                    return None;
+                }
+                Err(file) => break ConnectionPause::Handover(file),
+            },
             changed = ends.changed() => if changed.is_err() {
                 return None;
             },
@@ -245,16 +263,25 @@ async fn requests(
                 // An encrypted one keeps its state, which is larger than the buffers.
                 let may_rest = !connection.is_tls() && *ends.borrow() == ConnectionEnd::Open;
                 if may_rest && connection.activity.is_idle(&mut seen) {
-                    break;
+                    break ConnectionPause::Idle;
                 }
             }
         }
-    }
+    };
     let parts = served.into_parts();
     let mut stream = parts.io.into_inner();
     if !parts.read_buf.is_empty() {
         // The begin of a request, which came with the one before.
         stream.read_again(parts.read_buf);
     }
-    Some(stream)
+    Some((stream, pause))
+}
+
+/// Counts and logs the end of a connection.
+fn note_end(connection: &ServedConnection, result: hyper::Result<()>) {
+    let Err(error) = result else { return };
+    if error.is_parse() {
+        connection.shared().counters.malformed();
+    }
+    tracing::debug!("HTTP connection: {error}");
 }

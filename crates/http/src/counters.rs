@@ -57,6 +57,7 @@ pub struct HttpCounters {
     connected_micros: AtomicU64,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
+    lent_bytes: AtomicU64,
 }
 
 /// Figures of the front end at one moment.
@@ -84,6 +85,8 @@ pub struct HttpFigures {
     pub bytes_in: u64,
     /// Bytes sent, as they were on the network.
     pub bytes_out: u64,
+    /// Those among them that were sent without a copy.
+    pub lent_bytes: u64,
 }
 
 impl HttpCounters {
@@ -106,6 +109,7 @@ impl HttpCounters {
             connected: Duration::from_micros(get(&self.connected_micros)),
             bytes_in: get(&self.bytes_in),
             bytes_out: get(&self.bytes_out),
+            lent_bytes: get(&self.lent_bytes),
         }
     }
 
@@ -180,6 +184,12 @@ impl ConnectionBytes {
         if self.sent >= ADDED_AT_ONCE {
             self.add();
         }
+    }
+
+    /// Counts bytes that were sent without a copy.
+    pub(crate) fn send_file(&mut self, bytes: usize) {
+        self.counters.lent_bytes.fetch_add(u64::try_from(bytes).unwrap_or_default(), Ordering::Relaxed);
+        self.send(bytes);
     }
 
     /// Adds to the counters.

@@ -5,11 +5,12 @@
 
 use crate::call::RequestFile;
 use crate::door::HttpFrontEnd;
+use crate::handover::HandedBody;
 use crate::memory::HttpCharge;
 use crate::reply::{self, ReplyBody, RequestRefusal, RequestReply};
 use crate::service::ServedConnection;
 use crate::transfer_status::{self, TrailedParts};
-use crate::{CHUNK_BYTES, INLINE_BYTES_MAX, SMALL_CHUNK_BYTES};
+use crate::{CHUNK_BYTES, INLINE_BYTES_MAX, SENDFILE_BYTES_MIN, SMALL_CHUNK_BYTES};
 use auth::SystemRng;
 use base::{Error, MemoryPurpose, Rng};
 use bytes::Bytes;
@@ -37,6 +38,8 @@ pub(crate) struct FileReply {
     pub(crate) connection: Arc<ServedConnection>,
     /// The client wants the result of the transfer behind the body.
     pub(crate) has_trailer: bool,
+    /// The body can be handed over, see [`FileHandover`](crate::handover::FileHandover).
+    pub(crate) by_sendfile: bool,
 }
 
 /// A piece of a body.
@@ -68,7 +71,7 @@ impl AsRef<[u8]> for FileChunk {
 
 /// Returns the reply with the wanted parts of a file.
 pub(crate) async fn reply(wanted: FileReply) -> Result<RequestReply, RequestRefusal> {
-    let FileReply { file, size, ranges, connection, has_trailer } = wanted;
+    let FileReply { file, size, ranges, connection, has_trailer, by_sendfile } = wanted;
     let status = if ranges.is_some() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
     let mut content_range = None;
     let mut content_type = BINARY.to_owned();
@@ -85,7 +88,11 @@ pub(crate) async fn reply(wanted: FileReply) -> Result<RequestReply, RequestRefu
         }
     };
     let length = pieces.iter().map(BodyPiece::length).sum();
+    let is_sent = by_sendfile && length >= SENDFILE_BYTES_MIN && file.lend().is_some() && file.knows_memory();
     let body = match (has_trailer, length <= INLINE_BYTES_MAX) {
+        (false, false) if is_sent && let [BodyPiece::File(range)] = pieces.as_slice() => {
+            ReplyBody::Handed(HandedBody::new(&connection, file, range.clone()))
+        }
         (true, _) => TrailedParts::body(streamed(file, pieces, connection), length),
         (false, true) => ReplyBody::Whole(inline(file, &pieces).await?),
         (false, false) => ReplyBody::Parts { parts: streamed(file, pieces, connection), left: Some(length) },
@@ -158,6 +165,15 @@ async fn inline(file: RequestFile, pieces: &[BodyPiece]) -> Result<Bytes, Reques
     Ok(Bytes::from(bytes))
 }
 
+/// Returns the parts of a range, which a task of its own reads.
+pub(crate) fn rest(
+    file: RequestFile,
+    range: Range<u64>,
+    connection: Arc<ServedConnection>,
+) -> mpsc::Receiver<io::Result<Bytes>> {
+    streamed(file, vec![BodyPiece::File(range)], connection)
+}
+
 /// Returns the parts of a body, which a task of its own reads.
 fn streamed(
     file: RequestFile,
@@ -213,7 +229,7 @@ async fn send_range(
     true
 }
 
-fn shorter() -> io::Error {
+pub(crate) fn shorter() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the file has become shorter")
 }
 

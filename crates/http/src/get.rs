@@ -6,7 +6,7 @@ use crate::file_body::{self, FileReply};
 use crate::ranges::{self, RangeOutcome};
 use crate::reply::{self, RequestRefusal, RequestReply};
 use crate::service::RequestContext;
-use crate::{digests, listing, transfer_status};
+use crate::{digests, handover, listing, transfer_status};
 use base::ErrorKind;
 use hyper::header::{ACCEPT_RANGES, CONTENT_RANGE, ETAG, LAST_MODIFIED, RANGE};
 use hyper::{Method, StatusCode};
@@ -79,7 +79,8 @@ async fn get(context: &RequestContext) -> Result<RequestReply, RequestRefusal> {
     let is_whole = ranges.is_none();
     let connection = context.connection.clone();
     let has_trailer = transfer_status::is_wanted(&context.head);
-    let wanted = FileReply { file, size: stat.size, ranges, connection, has_trailer };
+    let by_sendfile = handover::is_possible(&connection, &context.head);
+    let wanted = FileReply { file, size: stat.size, ranges, connection, has_trailer, by_sendfile };
     let mut replied = file_body::reply(wanted).await?;
     reply::set(&mut replied, ACCEPT_RANGES, "bytes");
     describe(&mut replied, &version);

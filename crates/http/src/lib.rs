@@ -34,6 +34,7 @@
 //! | `conditions` | entity tags, and the headers `If-…` |
 //! | `dashboard` | `/dashboard`: the figures of the server in a browser |
 //! | `digests` | the headers `Want-Digest` and `Want-Repr-Digest` |
+//! | `handover` | bodies that are sent by `sendfile` |
 //! | `upload` | PUT |
 //! | `expected` | checksums that come with a PUT |
 //! | `names` | DELETE, MKCOL, MOVE, OPTIONS |
@@ -65,6 +66,7 @@ mod door;
 mod expected;
 mod file_body;
 mod get;
+mod handover;
 mod host_shares;
 mod limits;
 mod listing;

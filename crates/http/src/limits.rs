@@ -133,6 +133,9 @@ pub const TOKEN_BYTES_MAX: usize = 32 * 1024;
 /// Maximum number of requests for metrics that wait for their text.
 pub const METRICS_REQUESTS_MAX: usize = 256;
 
+/// Length of a part of a file from which on it is sent by `sendfile`.
+pub const SENDFILE_BYTES_MIN: u64 = 256 * 1024;
+
 /// Maximum number of viewers of the dashboard.
 pub const DASHBOARD_VIEWERS_MAX: usize = 64;
 

@@ -1,6 +1,7 @@
 //! Replies, their bodies, and the status of each error.
 
 use crate::call::CallFailure;
+use crate::handover::HandedBody;
 use crate::text;
 use crate::transfer_status::TrailedParts;
 use base::{Error, ErrorKind};
@@ -28,6 +29,8 @@ pub(crate) enum ReplyBody {
     Parts { parts: mpsc::Receiver<io::Result<Bytes>>, left: Option<u64> },
     /// Such parts with a trailer behind them.
     Trailed(TrailedParts),
+    /// A part of a file that is sent by others.
+    Handed(HandedBody),
 }
 
 impl Body for ReplyBody {
@@ -42,6 +45,10 @@ impl Body for ReplyBody {
             Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::Trailed(parts) => parts.poll_frame(context).map(|frame| frame.map(Ok)),
+            Self::Handed(body) => {
+                body.is_wanted();
+                Poll::Pending
+            }
             Self::Parts { left: Some(0), .. } => Poll::Ready(None),
             Self::Parts { parts, left } => match ready!(parts.poll_recv(context)) {
                 Some(Ok(bytes)) => {
@@ -65,6 +72,7 @@ impl Body for ReplyBody {
             Self::Whole(bytes) => bytes.is_empty(),
             Self::Parts { left, .. } => *left == Some(0),
             Self::Trailed(parts) => parts.is_end(),
+            Self::Handed(_) => false,
         }
     }
 
@@ -72,6 +80,7 @@ impl Body for ReplyBody {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
             Self::Parts { left: Some(left), .. } => SizeHint::with_exact(*left),
+            Self::Handed(body) => SizeHint::with_exact(body.length),
             Self::Parts { left: None, .. } | Self::Trailed(_) => SizeHint::default(),
         }
     }

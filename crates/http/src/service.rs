@@ -6,6 +6,7 @@ use crate::config::{HttpCredentials, HttpIdentity, HttpPeer, HttpRefusal};
 use crate::connection::HttpPermit;
 use crate::dashboard;
 use crate::door::HttpFrontEnd;
+use crate::handover::FileHandover;
 use crate::host_shares::SharedPart;
 use crate::macaroons::{self, MacaroonEndpoint};
 use crate::memory::{self, ChargedBody, ConnectionMemory};
@@ -109,6 +110,7 @@ pub(crate) struct ServedConnection {
     pub(crate) calls: Calls,
     pub(crate) memory: ConnectionMemory,
     pub(crate) activity: Arc<ConnectionActivity>,
+    pub(crate) handover: Arc<FileHandover>,
     departure: ClientDeparture,
     known: Mutex<Option<KnownClient>>,
     /// The caller of the last request, for the end of the connection.
@@ -135,6 +137,7 @@ impl ServedConnection {
             calls,
             memory,
             activity: ConnectionActivity::new(),
+            handover: Arc::default(),
             departure: ClientDeparture::default(),
             known: Mutex::default(),
             last: std::sync::Mutex::default(),
@@ -167,10 +170,11 @@ impl ServedConnection {
         }
     }
 
-    /// Frees the state of the last request. A client without credentials logs in again with its next one.
+    /// Frees the state of the last request. A client whose credentials have not decided its login logs in again with its
+    /// next one.
     pub(crate) async fn free_request_state(&self) {
         let mut known = self.known.lock().await;
-        if known.as_ref().is_some_and(|known| known.token.is_none() && known.caller.entity().is_none()) {
+        if known.as_ref().is_some_and(|known| known.caller.entity().is_none()) {
             *known = None;
             *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
         }
@@ -307,13 +311,21 @@ impl RequestContext {
     }
 }
 
+/// Marks a request that has no body, according to the library, which alone decides where it ends.
+#[derive(Clone, Copy)]
+pub(crate) struct NoBody;
+
 /// Serves a request in a task of its own, which is not cancelled when the client disconnects, so that
 /// operations on files end before the files are closed.
 pub(crate) fn serve(
     connection: Arc<ServedConnection>,
     request: Request<Incoming>,
 ) -> Pin<Box<dyn Future<Output = Result<Response<ChargedBody>, RequestPanic>> + Send>> {
-    let (head, mut body) = request.into_parts();
+    let is_bare = request.body().is_end_stream();
+    let (mut head, mut body) = request.into_parts();
+    if is_bare {
+        head.extensions.insert(NoBody);
+    }
     let charged = connection.clone();
     let request = connection.activity.request();
     // Without a reply it is counted when hyper drops this future, because the client has disconnected.

@@ -11,16 +11,26 @@ use crate::progress::ClientProgress;
 use crate::{LINGER_BYTES_MAX, LINGER_TIME_MAX};
 use bytes::Bytes;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 
 /// Number of bytes that are discarded at once.
 const DISCARDED_BYTES: usize = 4096;
+
+/// A part of a file that is to be sent.
+pub(crate) struct SentPart<'a> {
+    pub(crate) file: BorrowedFd<'a>,
+    pub(crate) offset: u64,
+    pub(crate) length: usize,
+    /// Reports whether the part is in memory.
+    pub(crate) is_in_memory: &'a (dyn Fn() -> bool + Sync),
+}
 
 /// A socket behind bytes that were read from it before.
 pub(crate) struct RewoundStream {
@@ -34,6 +44,27 @@ impl RewoundStream {
     pub(crate) fn new(first: Vec<u8>, socket: TcpStream, mut bytes: ConnectionBytes) -> Self {
         bytes.receive(first.len());
         Self { first, at: 0, socket, bytes }
+    }
+
+    /// Sends a part of a file, as [`ClientStream::poll_send_file`] does.
+    fn poll_send_file(&mut self, context: &mut Context<'_>, part: &SentPart<'_>) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.socket.poll_write_ready(context))?;
+            // The bytes may have left the memory while the client was waited for.
+            if !(part.is_in_memory)() {
+                return Poll::Ready(Err(io::ErrorKind::ResourceBusy.into()));
+            }
+            let send = || net::send_file(self.socket.as_fd(), part.file, part.offset, part.length);
+            match self.socket.try_io(Interest::WRITABLE, send) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                sent => {
+                    if let Ok(bytes) = &sent {
+                        self.bytes.send_file(*bytes);
+                    }
+                    return Poll::Ready(sent);
+                }
+            }
+        }
     }
 
     fn count(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -142,10 +173,12 @@ impl ClientStream {
         }
     }
 
-    /// Has the next reads return these bytes first.
+    /// Has the next reads return these bytes first. They were read before those that are still to be read again.
     pub(crate) fn read_again(&mut self, bytes: Bytes) {
-        debug_assert!(self.again.is_empty(), "a connection with bytes left is not idle");
-        self.again = bytes;
+        self.again = match self.again.is_empty() {
+            true => bytes,
+            false => [bytes, std::mem::take(&mut self.again)].concat().into(),
+        };
     }
 
     /// Reports whether there are such bytes.
@@ -160,6 +193,20 @@ impl ClientStream {
             // These are never idle.
             ClientTransport::Tls(_) => true,
         }
+    }
+
+    /// Sends a part of a file on a connection without TLS. `Ok(0)` means that the file ends before it, and
+    /// [`io::ErrorKind::ResourceBusy`] that it is not in memory.
+    pub(crate) fn poll_send_file(
+        &mut self,
+        context: &mut Context<'_>,
+        part: &SentPart<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let sent = match &mut self.transport {
+            ClientTransport::Plain(stream) => stream.poll_send_file(context, part),
+            ClientTransport::Tls(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+        };
+        self.limit(context, sent, |bytes| *bytes)
     }
 
     /// Frees the timer of writes. The next write that waits has a new one.
@@ -195,7 +242,11 @@ impl ClientStream {
     ) -> Poll<io::Result<T>> {
         let slow =
             || io::Error::new(io::ErrorKind::TimedOut, "the client does not take the reply, or too slowly");
-        self.activity.write(outcome.is_pending());
+        let moved = match &outcome {
+            Poll::Ready(Ok(done)) => bytes(done),
+            Poll::Ready(Err(_)) | Poll::Pending => 0,
+        };
+        self.activity.write(moved, outcome.is_pending());
         if let Poll::Ready(done) = outcome {
             let waited = self.waits.take().map(|since| since.elapsed()).unwrap_or_default();
             let may_go_on = self.progress.count(waited, done.as_ref().map_or(0, bytes));

@@ -66,6 +66,9 @@ impl FileSystem for StagedFiles {
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
         let services = &self.0;
         match operation {
+            Operation::Open(target, request) if services.stages_new(&target.path, &request) => {
+                open_new(services, caller, target, request, reply)
+            }
             Operation::Open(target, request) if services.asks_before(&target.path, &request) => {
                 staged_names::create(services, caller, (target, request), reply)
             }
@@ -108,6 +111,17 @@ impl FileSystem for StagedFiles {
 impl StagedServices {
     fn may_stage(&self, path: &LogicalPath, request: &OpenRequest) -> bool {
         !request.new && !request.delete && *path == path.without_slash() && self.inner.stages(path)
+    }
+
+    /// Reports whether a file that a client creates, and that is missing, comes from mass storage like one that it reads.
+    fn stages_new(&self, path: &LogicalPath, request: &OpenRequest) -> bool {
+        let is_reserved = || path.file_name().is_some_and(|name| name.starts_with(storage::INCOMING_PREFIX));
+        self.stager.stages_new_files()
+            && (request.new || request.delete)
+            && *path == path.without_slash()
+            && self.inner.stages(path)
+            && !self.inner.is_read_only(path)
+            && !is_reserved()
     }
 
     /// Reports whether mass storage is asked before a file is created, or creates it too.
@@ -200,6 +214,24 @@ fn open(
     })
 }
 
+/// Creates a file in a file system in which the stager makes the missing files. The open follows, and finds the file: one
+/// that must be new fails then, and others replace it.
+fn open_new(
+    services: &Arc<StagedServices>,
+    caller: &Arc<Caller>,
+    target: Target,
+    request: Box<OpenRequest>,
+    reply: &ReplyTo,
+) -> Started {
+    let (inside, client, found) = (services.clone(), caller.clone(), target.clone());
+    services.start_then(caller, Operation::Stat(found), reply, move |answer, reply| {
+        if is_missing(&answer) {
+            return fetch(&inside, &client, (target, request), reply);
+        }
+        inside.inner.start(&client, Operation::Open(target, request), reply)
+    })
+}
+
 fn fetch(
     services: &Arc<StagedServices>,
     caller: &Arc<Caller>,
@@ -207,10 +239,11 @@ fn fetch(
     reply: &ReplyTo,
 ) -> Started {
     let stage = request_for(caller, &target, 0);
+    let verb = if request.new || request.delete { "create" } else { "open" };
     if request.no_wait {
         // The client does not wait, but comes again.
         services.stager.fetch(stage, Box::new(|| false), Box::new(|_| {}));
-        let text = format!("Unable to open {}; it is not on disk and is being staged", target.path.text());
+        let text = format!("Unable to {verb} {}; it is not on disk and is being staged", target.path.text());
         return Started::Done(Answer::error(ErrorKind::InProgress, text));
     }
     // Not before it is known that the file is missing: after this notice the answer cannot be a
@@ -221,7 +254,7 @@ fn fetch(
     let (obligation, answer) = (reply.defer(), reply.clone());
     let (inside, client) = (services.clone(), caller.clone());
     let resume = move |result: Result<(), Error>| match result {
-        Err(error) => obligation.send(Answer::Error(unable_to_stage("open", &target.path, error))),
+        Err(error) => obligation.send(Answer::Error(unable_to_stage(verb, &target.path, error))),
         Ok(()) if client.is_disconnected() => obligation.send(job::disconnected_answer()),
         Ok(()) if client.accepts_deferred_reply => {
             obligation.send(Answer::Wait { seconds: 0, text: String::new() })

@@ -105,6 +105,10 @@ pub trait Stager: Send + Sync {
         let _ = (id, after);
         Err(without_records())
     }
+    /// Reports whether [`Stager::fetch`] also makes the missing files that clients create.
+    fn stages_new_files(&self) -> bool {
+        false
+    }
     /// Reports whether [`Stager::remote_status`] can return a status.
     fn has_catalog(&self) -> bool;
     /// Returns the status of a file in mass storage, with the owner of the caller; `None` if the

@@ -31,6 +31,8 @@ struct Tape {
     notice: Mutex<Option<StageNotice>>,
     recorded: Mutex<BTreeMap<String, Vec<RecordedFile>>>,
     remote: Option<Metadata>,
+    /// It makes the files that clients create.
+    makes_new: bool,
 }
 
 impl Tape {
@@ -94,6 +96,10 @@ impl Stager for Tape {
     fn recorded_state(&self, id: &str, _: Option<&LogicalPath>) -> Result<Option<TapeState>, Error> {
         let state = TapeState { created: 1, started: 1, completed: None, files: Vec::new(), is_last: true };
         Ok(self.recorded.lock().unwrap().contains_key(id).then_some(state))
+    }
+
+    fn stages_new_files(&self) -> bool {
+        self.makes_new
     }
 
     fn has_catalog(&self) -> bool {
@@ -185,6 +191,39 @@ fn only_missing_files_of_exports_that_stage_are_fetched() {
     let (kind, text) = client.open("/data/f", OpenRequest { no_wait: true, ..reading() }).refusal();
     assert_eq!(kind, ErrorKind::InProgress, "{text}");
     assert_eq!(tape.finish(&Ok(())).len(), 1);
+}
+
+#[test]
+fn a_file_that_a_client_creates_may_be_made_by_the_stager() {
+    let (server, tape, client) = site(Tape { makes_new: true, ..Tape::default() });
+    let made = |name: &str, request: fn() -> OpenRequest| {
+        let call = client.open(name, request());
+        tape.wait();
+        server.memory.put(name, b"made");
+        assert_eq!(tape.finish(&Ok(()))[0].path, path(name));
+        let (answer, was_notified) = call.answer_and_notice();
+        assert!(matches!(answer, Answer::Wait { seconds: 0, .. }) && was_notified);
+        client.open(name, request())
+    };
+    // As with the real server, a file that must be new is not, and others are replaced.
+    assert_eq!(made("/data/new", creating).refusal().0, ErrorKind::ItExists);
+    assert_eq!(made("/data/forced", replacing).file().size_now(), Some(0));
+    let call = client.open("/data/none", replacing());
+    tape.wait();
+    tape.finish(&Err((ErrorKind::NotFound, "")));
+    let (kind, text) = call.refusal();
+    assert!(kind == ErrorKind::NotFound && text.starts_with("Unable to create /data/none"), "{text}");
+    let call = client.open("/data/none", creating());
+    tape.wait();
+    tape.finish(&Err((ErrorKind::FsError, "no drive")));
+    assert_eq!(call.refusal().1, "Unable to create /data/none; staging failed: no drive");
+    assert!(server.logical.backend().stat(&path("/data/none")).is_err());
+    // Files that are there, and those elsewhere, cost no request.
+    client.open("/data/forced", replacing()).file();
+    client.open("/nolock/f", creating()).file();
+    client.open("/ro/f", creating()).error();
+    client.open("/data/x/", creating()).error();
+    assert!(tape.finish(&Ok(())).is_empty());
 }
 
 #[test]

@@ -46,8 +46,8 @@
 //! | `alarm` | the timer that limits a wait of the reactor |
 //! | `listener` | [`Listener`]: bind, accept, refuse when descriptors are exhausted |
 //! | `door` | [`Door`]: detection of the protocol by the first bytes |
+//! | `send_file` | `sendfile` for other sockets |
 //! | `socket` | [`Socket`]: readiness, reads, vectored writes, `sendfile` |
-//! | `peer_socket` | [`peer_socket`]: the socket of a client on this machine |
 //! | `polling` | adaptive polling for the next request before sleeping |
 //! | `loop_waker` | [`LoopWaker`]: a descriptor that wakes a loop |
 //! | `source` | one watched socket: its flags and the waiting task |
@@ -68,10 +68,10 @@ mod executor;
 mod listener;
 mod loop_waker;
 mod loops;
-mod peer_socket;
 mod polling;
 mod reactor;
 mod round_hook;
+mod send_file;
 mod socket;
 mod source;
 mod task_waker;
@@ -90,10 +90,10 @@ pub use executor::spawn_local;
 pub use listener::{Admission, BindError, Listener, ListenerConfig, Refusals};
 pub use loop_waker::LoopWaker;
 pub use loops::{LOOPS_MAX, LoopHandle, LoopPresence, Loops, spawn_essential};
-pub use peer_socket::{PeerSocket, peer_socket};
 pub use polling::{POLLING_CONNECTIONS_MAX, POLLING_MOMENT};
 pub use reactor::enable_batching;
 pub use round_hook::set_round_hook;
+pub use send_file::send_file;
 pub use socket::{DetachedSocket, Keepalive, Socket, SocketConfig};
 pub use tcp_usage::{TcpUsage, connection_addresses, tcp_usage};
 pub use tls::{ENCRYPTED_BYTES_MAX, HANDSHAKE_BYTES_MAX, HELD_BYTES_MAX, TlsServer};

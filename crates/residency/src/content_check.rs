@@ -18,7 +18,7 @@ const PIECE_BYTES: usize = 1024 * 1024;
 const DIFFERENCES_MAX: usize = 10_000;
 
 /// Computes the checksum of a file through a function that reads at an offset. `None` if `stops` returned `true`.
-fn compute(
+pub(crate) fn compute(
     algorithm: Algorithm,
     read_at: &dyn Fn(&mut [u8], u64) -> io::Result<usize>,
     stops: &dyn Fn() -> bool,

@@ -54,18 +54,19 @@ pub struct StageMessage {
 }
 
 impl StageMessage {
-    /// Creates a message from its template, for a program of the queue in a directory.
+    /// Creates a message from its template, for a program of the queue in a directory. A program that reports the ends of
+    /// files needs a word for that.
     ///
     /// # Errors
     /// The reason for which no program can use it.
-    pub fn new(template: &str, directory: &Path) -> Result<Self, String> {
+    pub fn new(template: &str, directory: &Path, has_reports: bool) -> Result<Self, String> {
         if let Some(name) = variables(template).find(|name| !VARIABLES.contains(name)) {
             return Err(format!("${name} has no value here; remove it, or write \\${name} for the text"));
         }
         if !variables(template).any(|name| name == "DST" || name == "PFN") {
             return Err("$DST is missing, the temporary name at which the program writes the file".to_owned());
         }
-        if !variables(template).any(|name| name == "RID") {
+        if has_reports && !variables(template).any(|name| name == "RID") {
             return Err(
                 "$RID is missing, the word with which the program reports the end of the file".to_owned()
             );
@@ -267,6 +268,7 @@ mod tests {
             remote: "/mss/store/t1".into(),
             destination: "/data/store/t1.new".into(),
             target: "/data/store/t1".into(),
+            status: None,
             lock: std::fs::File::open("/dev/null").unwrap().into(),
         };
         CommandVariables::incoming(&copy, "frm").expand(template).into_string().unwrap()
@@ -322,7 +324,7 @@ mod tests {
 
     #[test]
     fn a_message_is_one_line_of_words() {
-        let message = |template: &str| StageMessage::new(template, Path::new("/q"));
+        let message = |template: &str| StageMessage::new(template, Path::new("/q"), true);
         let line = |entry: &TransferEntry, template: &str| {
             let copy = IncomingCopy {
                 entry,
@@ -330,6 +332,7 @@ mod tests {
                 remote: crate::remote_name("/mss", &entry.key.path),
                 destination: "/data/store/.new".into(),
                 target: "/data/store/t1".into(),
+                status: None,
                 lock: std::fs::File::open("/dev/null").unwrap().into(),
             };
             let parts = message(template).unwrap().line(&copy, "frm");

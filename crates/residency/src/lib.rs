@@ -21,9 +21,11 @@
 //! | `copy_command` | command lines of copy programs, with their variables |
 //! | `copy_program` | [`CopyPrograms`]: runs copy programs of the site |
 //! | `stage_agent` | [`StageAgent`]: a program that is started once, and reads a line for each file to be staged |
+//! | `stage_watch` | looks whether a program that does not report it has completed a file |
 //! | `stage_agent_thread`, `stage_agent_process` | its thread, and one process of it |
 //! | `stage_requests` | the files that it is asked for, and which of them the next line is for |
 //! | `stage_processes` | all its processes, also those of earlier runs of the server |
+//! | `wake_event` | wakes its thread, and those that wait for a file |
 //! | `stage_event` | the lines with which it reports the ends of stages |
 //! | `outlived`, `reaper` | copy programs of earlier runs of the server, and the thread that watches them |
 //! | `staging` | [`Staging`]: brings one file in, whole or not at all |
@@ -100,6 +102,7 @@ mod stage_agent_thread;
 mod stage_event;
 mod stage_processes;
 mod stage_requests;
+mod stage_watch;
 mod staging;
 mod store;
 mod sweep;
@@ -109,6 +112,7 @@ mod tape_requests;
 mod tape_schema;
 mod tree_walk;
 mod waiting;
+mod wake_event;
 mod work_claim;
 
 pub use catalog::CatalogProgram;

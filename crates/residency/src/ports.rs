@@ -27,6 +27,8 @@ pub struct IncomingCopy<'a> {
     pub destination: PathBuf,
     /// The local path that the file will have.
     pub target: PathBuf,
+    /// The status of the file in mass storage, if there is a program that knows it.
+    pub status: Option<RemoteStatus>,
     /// The descriptor that holds the lock of the temporary file. A program inherits it.
     pub lock: OwnedFd,
 }

@@ -3,21 +3,23 @@
 //!
 //! The thread of a copy registers its request and waits. The thread of the program gives it the lines, and reads its
 //! reports. The program writes each file at a temporary name, so nothing that it leaves behind is taken for a file. If it
-//! ends, its requests are given to the next process.
+//! ends, its requests are given to the next process. If it does not report the ends of files, the thread of each copy looks
+//! at its file.
 
 use crate::copy_command::StageMessage;
 use crate::copy_program::CopyPrograms;
 use crate::entry::{CopyFailure, FailureReason};
 use crate::ports::{CopyAgent, IncomingCopy, OutgoingCopy, StopSignal};
 use crate::queue::CopyOutcome;
-use crate::stage_agent_thread::AgentThread;
-use crate::stage_requests::{AgentFile, AgentState, RequestEnd};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use crate::stage_agent_thread::{AgentThread, timespec};
+use crate::stage_requests::{AgentFile, AgentState, EndSign, RequestEnd};
+use crate::stage_watch::{FileLook, FileWatch};
+use crate::wake_event::WakeEvent;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -40,6 +42,8 @@ pub struct StageAgentSettings {
     pub pause: Duration,
     /// See there.
     pub pause_max: Duration,
+    /// The interval in which the server looks whether files are complete, for a program that does not report it.
+    pub look_interval: Option<Duration>,
 }
 
 /// A program that reads requests, and the requests that it has.
@@ -56,21 +60,28 @@ pub(crate) struct SharedAgent {
     pub(crate) prefix: String,
     state: Mutex<AgentState>,
     /// Wakes the thread of the program.
-    pub(crate) wake: OwnedFd,
+    pub(crate) wake: Arc<WakeEvent>,
 }
 
 impl StageAgent {
     /// Creates a program that is started with the first request. `outgoing` are the programs that copy files out.
     pub fn new(settings: StageAgentSettings, outgoing: CopyPrograms) -> io::Result<Self> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let wake = Arc::new(WakeEvent::new()?);
         let now = clock_gettime(ClockId::Boottime);
         let prefix = format!("{:x}.{:x}.{:x}", std::process::id(), now.tv_sec, now.tv_nsec);
-        let shared = SharedAgent { settings, prefix, state: Mutex::default(), wake };
+        let state = Mutex::new(AgentState::new(wake.clone()));
+        let shared = SharedAgent { settings, prefix, state, wake };
         Ok(Self { shared: Arc::new(shared), outgoing })
     }
 
     /// Waits for the end of a request. A file that arrives after its copy was stopped is complete and kept.
-    fn wait(&self, key: &[u8], end: &RequestEnd, stop: &StopSignal) -> CopyOutcome {
+    fn wait(
+        &self,
+        key: &[u8],
+        end: &RequestEnd,
+        mut watch: Option<FileWatch>,
+        stop: &StopSignal,
+    ) -> CopyOutcome {
         let mut is_stopped = false;
         loop {
             if let Some(outcome) = end.take() {
@@ -79,12 +90,18 @@ impl StageAgent {
             self.shared.clean(key);
             let mut descriptors = vec![PollFd::new(&end.event, PollFlags::IN)];
             descriptors.extend((!is_stopped).then(|| PollFd::new(stop, PollFlags::IN)));
-            if poll(&mut descriptors, None).is_err() {
+            let time = watch.as_ref().map(|watch| timespec(watch.time_left()));
+            if poll(&mut descriptors, time.as_ref()).is_err() {
                 continue;
             }
             if descriptors.get(1).is_some_and(|stop| !stop.revents().is_empty()) {
                 is_stopped = true;
                 self.shared.state().cancel(key);
+            }
+            if let Some(watch) = &mut watch
+                && watch.is_due()
+            {
+                self.shared.look(key, watch);
             }
         }
     }
@@ -101,16 +118,26 @@ impl CopyAgent for StageAgent {
             Ok(line) => line,
             Err(failure) => return CopyOutcome::Failed(failure),
         };
+        let watch = self
+            .shared
+            .settings
+            .look_interval
+            .map(|interval| FileWatch::new(copy.destination.clone(), copy.status.as_ref(), interval));
+        let watch = match watch.transpose() {
+            Ok(watch) => watch,
+            Err(failure) => return CopyOutcome::Failed(failure),
+        };
+        let sign = if watch.is_some() { EndSign::File } else { EndSign::Report };
         let end = match RequestEnd::new() {
             Ok(end) => Arc::new(end),
             Err(error) => return site_failure(format!("too many open files: {error}")),
         };
         let key = copy.entry.key.path.as_bytes().to_vec();
-        let request = AgentFile::new(line, copy.destination.clone(), end.clone());
+        let request = AgentFile::new(line, copy.destination.clone(), sign, end.clone());
         if let Some(outcome) = self.shared.submit(key.clone(), request) {
             return outcome;
         }
-        self.wait(&key, &end, stop)
+        self.wait(&key, &end, watch, stop)
     }
 
     fn copy_out(&self, copy: OutgoingCopy<'_>, stop: &StopSignal) -> CopyOutcome {
@@ -151,16 +178,18 @@ impl SharedAgent {
         self.settings.program.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    fn wake(&self) {
-        // It fails only if the thread was woken very often.
-        rustix::io::write(&self.wake, &1u64.to_ne_bytes()).ok();
-    }
-
     /// Adds a request, and starts the thread if it does not run. Returns the outcome of a request that is not added.
     fn submit(self: &Arc<Self>, key: Vec<u8>, request: AgentFile) -> Option<CopyOutcome> {
         let mut state = self.state();
         if state.is_ending {
             return Some(CopyOutcome::Stopped);
+        }
+        if state.is_blocked(&key) {
+            let text = format!(
+                "{} could still write the file of an earlier try, which has failed; it can be tried again when that has no other file",
+                self.program_name()
+            );
+            return Some(CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, text)));
         }
         if !state.has_thread {
             let thread = AgentThread::new(self.clone());
@@ -174,9 +203,30 @@ impl SharedAgent {
             state.has_thread = true;
         }
         state.add(key, request);
-        drop(state);
-        self.wake();
         None
+    }
+
+    /// Looks at a file that the program has, and ends its request if the file is complete, late, or none that the server can
+    /// judge. Blocks.
+    fn look(&self, key: &[u8], watch: &mut FileWatch) {
+        let limit = self.settings.time_limit;
+        let Some(run) = self.state().process_of(key) else { return };
+        let look = watch.look(&|| self.state().process_of(key) != Some(run));
+        let mut state = self.state();
+        match look {
+            FileLook::Complete => state.complete(key, run),
+            FileLook::Incomplete if !state.is_late(key, limit) => {}
+            FileLook::Incomplete => {
+                let (name, seconds, found) = (self.program_name(), limit.as_secs(), watch.last_found());
+                let text = format!("{name} has not completed the file within {seconds} s: {found}");
+                let failure = CopyFailure::new(FailureReason::Temporary, text);
+                state.abandon(key, run, failure, Some(limit));
+            }
+            FileLook::Unjudged(reason) => {
+                let text = format!("the server cannot see whether it is complete: {reason}");
+                state.abandon(key, run, CopyFailure::new(FailureReason::Permanent, text), None);
+            }
+        }
     }
 
     /// Removes a part of a file that an earlier process has left. A disk that hangs delays this copy only. Blocks.
@@ -185,7 +235,6 @@ impl SharedAgent {
         match rustix::fs::unlink(&destination) {
             Ok(()) | Err(Errno::NOENT) => {
                 self.state().is_cleaned(key, run);
-                self.wake();
             }
             // A directory is there, for example.
             Err(error) => {
@@ -220,6 +269,6 @@ impl SharedAgent {
             state.finish_all(|| CopyOutcome::Stopped);
         }
         drop(state);
-        self.wake();
+        self.wake.set();
     }
 }

@@ -8,6 +8,7 @@ use crate::stage_agent::StageAgentSettings;
 use crate::stage_agent_thread::timespec;
 use crate::stage_event::{OutputLine, OutputLines};
 use crate::stage_processes::{INTERVAL, LateWarning, MARK_VARIABLE, mark_of, none_is_left};
+use crate::wake_event::WakeEvent;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -121,7 +122,7 @@ impl AgentProcess {
     }
 
     /// Waits for output, for room for the line, for the end of the process, or for `wake`, and reports whether that was it.
-    pub(crate) fn wait(&self, wake: &OwnedFd, most: Option<Duration>) -> io::Result<bool> {
+    pub(crate) fn wait(&self, wake: &WakeEvent, most: Option<Duration>) -> io::Result<bool> {
         let look = self.end_of_process.is_none().then_some(LOOK);
         let time = look.into_iter().chain(most).min().map(timespec);
         let mut descriptors = vec![PollFd::new(wake, PollFlags::IN), PollFd::new(&self.pipe, PollFlags::IN)];

@@ -61,6 +61,10 @@ impl AgentThread {
             let why = end.err().map(|error| base::errno_text(&error)).unwrap_or_default();
             // Its output may be about any file, so clients do not get it.
             tracing::warn!(name, how, why, last = self.last, "the program of oss.stagecmd is started again");
+            if self.shared.state().is_replaced() {
+                // It has not ended by itself.
+                self.pause = self.shared.settings.pause;
+            }
             self.shared.state().take_back(&name, &how, self.shared.settings.time_limit);
             self.rest();
         }
@@ -102,13 +106,8 @@ impl AgentThread {
     fn sleep(&self, time: Option<Duration>) {
         let time = time.map(timespec);
         // An error ends the sleep early.
-        poll(&mut [PollFd::new(&self.shared.wake, PollFlags::IN)], time.as_ref()).ok();
-        self.clear_wake();
-    }
-
-    fn clear_wake(&self) {
-        // It fails if there was none.
-        rustix::io::read(&self.shared.wake, &mut [0; 8]).ok();
+        poll(&mut [PollFd::new(&*self.shared.wake, PollFlags::IN)], time.as_ref()).ok();
+        self.shared.wake.take();
     }
 
     /// Works until the process has ended, must be replaced, or the server ends.
@@ -120,6 +119,9 @@ impl AgentThread {
                 if state.is_ending {
                     return Ok(());
                 }
+                if state.is_replaced() {
+                    return Err(io::Error::other("it could still write files that have failed"));
+                }
                 state.time_left(self.shared.settings.time_limit)
             };
             if left.is_some_and(|left| left.is_zero()) {
@@ -127,7 +129,7 @@ impl AgentThread {
             }
             let is_woken = process.wait(&self.shared.wake, left)?;
             if is_woken {
-                self.clear_wake();
+                self.shared.wake.take();
             }
             self.read(process);
             if process.has_ended() {

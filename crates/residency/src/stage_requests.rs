@@ -6,10 +6,9 @@
 
 use crate::entry::{CopyFailure, FailureReason};
 use crate::queue::CopyOutcome;
-use rustix::event::{EventfdFlags, eventfd};
-use std::collections::BTreeMap;
+use crate::wake_event::WakeEvent;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,9 +22,13 @@ const FAILED_MAX: u32 = 3;
 /// Multiple of the time limit that a file may take, if others are reported meanwhile.
 const LIMITS_MAX: u32 = 8;
 
+/// Number of files that have failed although a process could still write them, after which it is replaced.
+const ABANDONED_MAX: usize = 10_000;
+
 /// The state that the threads of copies share with that of the program.
-#[derive(Default)]
 pub(crate) struct AgentState {
+    /// Wakes the thread of the program. Each change after which it may have another line sets it.
+    wake: Arc<WakeEvent>,
     /// Requests by the path of their file. There is one copy of a file at most.
     requests: BTreeMap<Vec<u8>, AgentFile>,
     /// The thread runs.
@@ -39,10 +42,16 @@ pub(crate) struct AgentState {
     runs: u64,
     /// The number of lines so far.
     lines: u64,
-    /// The last report of the present process.
+    /// The last end of a file that the present process has completed or reported.
     reported: Option<Instant>,
+    /// The start of the present process.
+    begun: Option<Instant>,
     /// The file whose time limit ends the present process.
     late: Option<Vec<u8>>,
+    /// Files that have failed although the present process could still write them.
+    abandoned: BTreeSet<Vec<u8>>,
+    /// The present process is ended, because one of those is wanted again.
+    is_replaced: bool,
     /// Number of suspects that a process gets at once.
     suspects_max: usize,
     /// Number of files that have failed because of processes that ended, since the last report.
@@ -59,6 +68,8 @@ pub(crate) struct AgentFile {
     destination: PathBuf,
     /// Since when the present process has the line.
     given: Option<Instant>,
+    /// The time for which earlier processes had it that ended by themselves.
+    taken: Duration,
     /// The process for which nothing is at its destination any more.
     cleaned: Option<u64>,
     /// A process that had it has ended.
@@ -67,64 +78,90 @@ pub(crate) struct AgentFile {
     deaths: u32,
     /// Nobody wants the file any more.
     is_cancelled: bool,
+    sign: EndSign,
     end: Arc<RequestEnd>,
+}
+
+/// What shows that the work of the program for a file has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EndSign {
+    /// A report of the program.
+    Report,
+    /// The file itself, at which its copy looks.
+    File,
 }
 
 /// The end of a request.
 pub(crate) struct RequestEnd {
     outcome: Mutex<Option<CopyOutcome>>,
-    /// Readable when its thread has something to do.
-    pub(crate) event: OwnedFd,
+    /// Set when its thread has something to do.
+    pub(crate) event: WakeEvent,
 }
 
 impl RequestEnd {
     pub(crate) fn new() -> io::Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { outcome: Mutex::default(), event })
+        Ok(Self { outcome: Mutex::default(), event: WakeEvent::new()? })
     }
 
     /// Returns the outcome if there is one, and forgets the event.
     pub(crate) fn take(&self) -> Option<CopyOutcome> {
-        // It fails if there was none.
-        rustix::io::read(&self.event, &mut [0; 8]).ok();
+        self.event.take();
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    fn wake(&self) {
-        // It fails only if the event was set before.
-        rustix::io::write(&self.event, &1u64.to_ne_bytes()).ok();
     }
 }
 
 impl AgentFile {
-    pub(crate) fn new(line: Vec<Vec<u8>>, destination: PathBuf, end: Arc<RequestEnd>) -> Self {
+    pub(crate) fn new(line: Vec<Vec<u8>>, destination: PathBuf, sign: EndSign, end: Arc<RequestEnd>) -> Self {
         Self {
             line,
             word: Vec::new(),
             destination,
             given: None,
+            taken: Duration::ZERO,
             cleaned: None,
             is_suspect: false,
             deaths: 0,
             is_cancelled: false,
+            sign,
             end,
         }
     }
 
     fn finish(self, outcome: CopyOutcome) {
         *self.end.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-        self.end.wake();
+        self.end.event.set();
     }
 
-    /// Returns the time at which it has failed.
+    /// Returns the time at which its process is ended, because it has not reported the end.
     fn deadline(&self, reported: Option<Instant>, limit: Duration) -> Option<Instant> {
-        let given = self.given?;
+        let given = self.given.filter(|_| self.sign == EndSign::Report)?;
         let last = reported.map_or(given, |reported| reported.max(given));
         last.checked_add(limit)?.min(given.checked_add(limit.saturating_mul(LIMITS_MAX))?).into()
     }
 }
 
 impl AgentState {
+    /// Creates the state without requests. `wake` wakes the thread of the program.
+    pub(crate) fn new(wake: Arc<WakeEvent>) -> Self {
+        Self {
+            wake,
+            requests: BTreeMap::new(),
+            has_thread: false,
+            is_ending: false,
+            on_end: Vec::new(),
+            run: None,
+            runs: 0,
+            lines: 0,
+            reported: None,
+            begun: None,
+            late: None,
+            abandoned: BTreeSet::new(),
+            is_replaced: false,
+            suspects_max: 0,
+            failed: 0,
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
@@ -134,6 +171,7 @@ impl AgentState {
             // Never, but it must not wait for ever.
             other.finish(CopyOutcome::Stopped);
         }
+        self.wake.set();
     }
 
     /// Ends a request that nobody wants any more, unless the program has it: it could still write the file.
@@ -154,8 +192,8 @@ impl AgentState {
     /// Notes that a process runs. Each copy has to remove the part that an earlier process may have left.
     pub(crate) fn begin_process(&mut self) {
         self.runs += 1;
-        self.run = Some(self.runs);
-        self.requests.values().for_each(|request| request.end.wake());
+        (self.run, self.begun) = (Some(self.runs), Some(Instant::now()));
+        self.requests.values().for_each(|request| request.end.event.set());
     }
 
     /// Returns the place of a file at which something may be left, and the process that needs it.
@@ -169,12 +207,13 @@ impl AgentState {
         if let Some(request) = self.requests.get_mut(key) {
             request.cleaned = Some(run);
         }
+        self.wake.set();
     }
 
     /// Returns the next line for the present process. Its word is another one than that of all lines before: a report of an
     /// earlier try of the same file, which arrives late, is none of this one.
     pub(crate) fn next_line(&mut self, prefix: &str) -> Option<Vec<u8>> {
-        let run = self.run?;
+        let run = self.run.filter(|_| !self.is_replaced)?;
         // Each turn looks at a thousand at most, because that is the number of copies.
         let has_suspects = self.requests.values().any(|request| request.is_suspect);
         if has_suspects && self.number_given() >= self.suspects_max {
@@ -211,6 +250,54 @@ impl AgentState {
         }
     }
 
+    /// Returns the present process if it has the line of a file.
+    pub(crate) fn process_of(&self, key: &[u8]) -> Option<u64> {
+        self.run.filter(|_| self.requests.get(key).is_some_and(|request| request.given.is_some()))
+    }
+
+    /// The file is complete that a process had. The result of a look at a file of an earlier process has no effect.
+    pub(crate) fn complete(&mut self, key: &[u8], run: u64) {
+        if self.process_of(key) == Some(run) {
+            (self.reported, self.failed) = (Some(Instant::now()), 0);
+            self.finish(key, CopyOutcome::Done);
+        }
+    }
+
+    /// A file has failed that a process has and could still write. No further try of it begins before the end of that process.
+    /// With a limit, the file is late, and a process that has completed nothing for that time, since its start or the last file,
+    /// is replaced, because it may hang.
+    pub(crate) fn abandon(&mut self, key: &[u8], run: u64, failure: CopyFailure, limit: Option<Duration>) {
+        if self.process_of(key) == Some(run) {
+            self.abandoned.insert(key.to_vec());
+            let worked = self.reported.max(self.begun);
+            let hangs = limit.is_some_and(|limit| worked.is_none_or(|worked| worked.elapsed() >= limit));
+            self.is_replaced |= hangs || self.abandoned.len() >= ABANDONED_MAX;
+            self.finish(key, CopyOutcome::Failed(failure));
+        }
+    }
+
+    /// Reports whether a file cannot be staged before the end of the present process, which has other files. Without
+    /// those, it is replaced.
+    pub(crate) fn is_blocked(&mut self, key: &[u8]) -> bool {
+        let is_abandoned = self.abandoned.contains(key);
+        self.is_replaced |= is_abandoned && self.number_given() == 0;
+        is_abandoned && !self.is_replaced
+    }
+
+    /// Reports whether the present process is to be replaced, because it could still write files that have failed.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.is_replaced
+    }
+
+    /// Reports whether a file is late at which its copy looks: processes have had it for the time limit. The time for which it
+    /// waits for a line does not count.
+    pub(crate) fn is_late(&self, key: &[u8], limit: Duration) -> bool {
+        let late = |request: &AgentFile| {
+            request.given.is_some_and(|given| request.taken.saturating_add(given.elapsed()) >= limit)
+        };
+        self.requests.get(key).is_some_and(late)
+    }
+
     /// Reports whether the last process has reported the end of a file.
     pub(crate) fn has_reported(&self) -> bool {
         self.reported.is_some()
@@ -221,6 +308,8 @@ impl AgentState {
         if let Some(request) = self.requests.remove(key) {
             request.finish(outcome);
         }
+        // Others may have waited for it, and the process may have to be replaced.
+        self.wake.set();
     }
 
     pub(crate) fn finish_all(&mut self, outcome: impl Fn() -> CopyOutcome) {
@@ -248,18 +337,24 @@ impl AgentState {
     /// to be the reason.
     pub(crate) fn take_back(&mut self, name: &str, how: &str, limit: Duration) {
         self.run = None;
+        self.abandoned.clear();
         let late = self.late.take();
+        // Its end is no sign that a file is the reason.
+        let has_reason = std::mem::take(&mut self.is_replaced) || late.is_some();
         let number = self.number_given();
-        let is_charged = late.is_none() && number == 1 && self.reported.is_none();
-        if late.is_none() && number > 0 {
+        let is_charged = !has_reason && number == 1 && self.reported.is_none();
+        if !has_reason && number > 0 {
             self.suspects_max = (number / 2).max(1);
         }
         for (key, mut request) in std::mem::take(&mut self.requests) {
-            let Some(_) = request.given.take() else {
+            let Some(given) = request.given.take() else {
                 self.requests.insert(key, request);
                 continue;
             };
-            request.is_suspect |= late.is_none();
+            // What a process has done for it is lost if another file is the reason of the end, and that is none of its own.
+            request.taken =
+                if has_reason { Duration::ZERO } else { request.taken.saturating_add(given.elapsed()) };
+            request.is_suspect |= !has_reason;
             request.deaths += u32::from(is_charged);
             if request.is_cancelled {
                 request.finish(CopyOutcome::Stopped);
@@ -284,137 +379,4 @@ impl AgentState {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // a panic is the failure of a test
-mod tests {
-    use super::*;
-
-    const HOUR: Duration = Duration::from_secs(3600);
-
-    fn add(state: &mut AgentState, name: &str) -> Arc<RequestEnd> {
-        let end = Arc::new(RequestEnd::new().unwrap());
-        let line = vec![Vec::new(), format!(" {name}").into_bytes()];
-        state.add(name.into(), AgentFile::new(line, "/none".into(), end.clone()));
-        end
-    }
-
-    /// Starts a process, and returns the words and names of the lines that it gets.
-    fn lines(state: &mut AgentState) -> Vec<(String, String)> {
-        state.expect_process();
-        state.begin_process();
-        more_lines(state)
-    }
-
-    fn more_lines(state: &mut AgentState) -> Vec<(String, String)> {
-        let keys: Vec<Vec<u8>> = state.requests.keys().cloned().collect();
-        for key in keys {
-            if let Some((_, run)) = state.to_be_cleaned(&key) {
-                state.is_cleaned(&key, run);
-            }
-        }
-        let mut lines = Vec::new();
-        while let Some(line) = state.next_line("p") {
-            let line = String::from_utf8(line).unwrap();
-            let (word, name) = line.split_once(' ').unwrap();
-            lines.push((word.to_owned(), name.to_owned()));
-        }
-        lines
-    }
-
-    fn names(lines: Vec<(String, String)>) -> String {
-        lines.into_iter().map(|(_, name)| name).collect()
-    }
-
-    #[test]
-    fn only_the_file_at_which_processes_end_is_charged() {
-        let mut state = AgentState::default();
-        let ends: Vec<_> = ["a", "b", "c", "d"].map(|name| add(&mut state, name)).into();
-        assert_eq!(names(lines(&mut state)), "abcd");
-        state.take_back("agent", "how", HOUR);
-        // It came later, and waits.
-        let later = add(&mut state, "0");
-        assert_eq!(names(lines(&mut state)), "ab");
-        state.take_back("agent", "how", HOUR);
-        for _ in 0..3 {
-            let given = lines(&mut state);
-            assert!(ends[0].take().is_none());
-            assert_eq!(names(given), "a");
-            state.take_back("agent", "how", HOUR);
-        }
-        assert!(matches!(ends[0].take(), Some(CopyOutcome::Failed(_))));
-        let given = lines(&mut state);
-        for (word, name) in [(&given[0].0, "c"), (&given[0].0, "")] {
-            state.report(word.as_bytes(), CopyOutcome::Done);
-            assert_eq!(names(more_lines(&mut state)), name);
-        }
-        assert_eq!(ends[1].take(), Some(CopyOutcome::Done));
-        for name in ["d", "0"] {
-            let word = state.requests.values().find(|request| request.given.is_some()).unwrap().word.clone();
-            state.report(&word, CopyOutcome::Done);
-            assert_eq!(names(more_lines(&mut state)), name);
-        }
-        assert!(ends[3].take().is_some() && later.take().is_none());
-    }
-
-    #[test]
-    fn a_program_that_ends_with_each_file_is_an_outage_of_the_site() {
-        let mut state = AgentState::default();
-        let ends: Vec<_> = (0..8).map(|number| add(&mut state, &number.to_string())).collect();
-        for _ in 0..3 + 3 * 3 {
-            lines(&mut state);
-            state.take_back("agent", "how", HOUR);
-        }
-        assert!(state.is_empty());
-        let reasons = ends.iter().map(|end| match end.take() {
-            Some(CopyOutcome::Failed(failure)) => failure.reason,
-            other => panic!("{other:?}"),
-        });
-        assert_eq!(reasons.filter(|reason| *reason == FailureReason::Site).count(), 5);
-    }
-
-    #[test]
-    fn the_time_of_a_file_begins_with_its_line_and_only_the_late_one_fails() {
-        let mut state = AgentState::default();
-        let first = add(&mut state, "b");
-        assert_eq!(state.time_left(Duration::ZERO), None);
-        assert_eq!(names(lines(&mut state)), "b");
-        let second = add(&mut state, "a");
-        assert_eq!(names(more_lines(&mut state)), "a");
-        assert!(state.time_left(HOUR).unwrap() > Duration::ZERO);
-        assert_eq!(state.time_left(Duration::ZERO), Some(Duration::ZERO));
-        assert!(first.take().is_none(), "its process could still write it");
-        state.take_back("agent", "how", Duration::ZERO);
-        assert!(matches!(first.take(), Some(CopyOutcome::Failed(_))) && second.take().is_none());
-        let later = add(&mut state, "c");
-        assert_eq!(names(lines(&mut state)), "ac");
-        assert!(later.take().is_none());
-    }
-
-    #[test]
-    fn a_report_of_another_file_shows_that_the_program_works() {
-        const LIMIT: Duration = Duration::from_secs(10);
-        let mut state = AgentState::default();
-        add(&mut state, "a");
-        add(&mut state, "b");
-        let given = lines(&mut state);
-        let earlier = Instant::now().checked_sub(2 * LIMIT).unwrap();
-        state.requests.values_mut().for_each(|request| request.given = Some(earlier));
-        state.report(given[1].0.as_bytes(), CopyOutcome::Done);
-        assert!(state.time_left(LIMIT).unwrap() > Duration::ZERO);
-        let earliest = Instant::now().checked_sub(LIMITS_MAX * LIMIT).unwrap();
-        state.requests.values_mut().for_each(|request| request.given = Some(earliest));
-        assert_eq!(state.time_left(LIMIT), Some(Duration::ZERO), "a file that it has forgotten fails too");
-    }
-
-    #[test]
-    fn a_late_report_of_an_earlier_line_ends_nothing() {
-        let mut state = AgentState::default();
-        add(&mut state, "a");
-        let first = lines(&mut state);
-        state.report(first[0].0.as_bytes(), CopyOutcome::Done);
-        let end = add(&mut state, "a");
-        let second = more_lines(&mut state);
-        assert!(!state.is_asked(first[0].0.as_bytes()) && state.is_asked(second[0].0.as_bytes()));
-        state.report(first[0].0.as_bytes(), CopyOutcome::Done);
-        assert!(end.take().is_none());
-    }
-}
+mod tests;

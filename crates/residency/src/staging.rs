@@ -118,7 +118,7 @@ impl Staging {
             Ok(file) => file,
             Err(error) => return cannot_receive(path, &error),
         };
-        let outcome = match self.copy(entry, run, file.as_mut(), stop) {
+        let outcome = match self.copy(entry, run, (file.as_mut(), wanted), stop) {
             Err(error) => failed("start the copy", &error),
             Ok(CopyOutcome::Done) => match self.verified(&entry.key, file.as_mut(), wanted, stop) {
                 Err(outcome) => outcome,
@@ -186,7 +186,7 @@ impl Staging {
         &self,
         entry: &TransferEntry,
         run: &QueueRun,
-        file: &mut dyn IncomingFile,
+        (file, status): (&mut dyn IncomingFile, Option<RemoteStatus>),
         stop: &StopSignal,
     ) -> io::Result<CopyOutcome> {
         let remote = remote_name(&self.remote_root, &entry.key.path);
@@ -197,6 +197,7 @@ impl Staging {
             remote,
             destination: if creates_file { file.vacant_path()? } else { file.local_path()? },
             target: file.local_target()?,
+            status,
             lock: file.lock()?,
         };
         let outcome = self.agent.copy_in(copy, stop);

@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used)] // a panic is the failure of a test
 
 use base::LogicalPath;
+use digest::{Algorithm, RunningChecksum};
 use residency::{
-    CopyAgent as _, CopyOutcome, CopyPrograms, EntryKey, EntryState, FailureReason, IncomingCopy, Priority,
-    QueueRun, StageAgent, StageAgentSettings, StageMessage, StopSignal, TransferDirection, TransferEntry,
+    CopyAgent as _, CopyFailure, CopyOutcome, CopyPrograms, EntryKey, EntryState, FailureReason,
+    IncomingCopy, Priority, QueueRun, RemoteStatus, StageAgent, StageAgentSettings, StageMessage, StopSignal,
+    TransferDirection, TransferEntry,
 };
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -19,6 +21,9 @@ use std::time::{Duration, Instant};
 
 /// Maximum time that a test waits for something.
 const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// The content of each file in mass storage.
+const WATCHED: &str = "abcdef";
 
 /// A directory with a program. Files are written in `disk`.
 struct Site {
@@ -52,9 +57,18 @@ impl Site {
     }
 
     fn with(name: &str, script: &str, time_limit: Duration) -> Self {
+        Self::shell(name, script, (time_limit, None))
+    }
+
+    /// A site whose program reports nothing. Each file has the content [`WATCHED`] in mass storage.
+    fn watched(name: &str, script: &str, time_limit: Duration) -> Self {
+        Self::shell(name, script, (time_limit, Some(Duration::from_millis(5))))
+    }
+
+    fn shell(name: &str, script: &str, times: (Duration, Option<Duration>)) -> Self {
         let directory = Self::directory(name);
         let arguments = ["-c", script, directory.to_str().unwrap()].map(str::to_owned).to_vec();
-        Self::running(directory, "/bin/sh", arguments, time_limit)
+        Self::running(directory, "/bin/sh", arguments, times)
     }
 
     fn directory(name: &str) -> PathBuf {
@@ -66,16 +80,22 @@ impl Site {
         directory
     }
 
-    fn running(directory: PathBuf, program: &str, arguments: Vec<String>, time_limit: Duration) -> Self {
+    fn running(
+        directory: PathBuf,
+        program: &str,
+        arguments: Vec<String>,
+        (time_limit, look_interval): (Duration, Option<Duration>),
+    ) -> Self {
         let queue = directory.join("queue");
         let settings = StageAgentSettings {
             program: program.into(),
             arguments,
-            message: StageMessage::new("$RID $LFN $DST $NOTIFY", &queue).unwrap(),
+            message: StageMessage::new("$RID $LFN $DST $NOTIFY", &queue, true).unwrap(),
             directory: queue,
             time_limit,
             pause: Duration::from_millis(10),
             pause_max: Duration::from_millis(40),
+            look_interval,
         };
         let programs = CopyPrograms {
             from_path: None,
@@ -138,6 +158,13 @@ impl Site {
                 remote: "/tape".into(),
                 destination: destination.clone(),
                 target: destination.with_extension("target"),
+                status: Some(RemoteStatus {
+                    is_directory: false,
+                    size: WATCHED.len() as u64,
+                    mode: 0o644,
+                    modified: 0,
+                    checksum: Ok(Some(RunningChecksum::of(Algorithm::Adler32, WATCHED.as_bytes()))),
+                }),
                 lock: File::open("/dev/null").unwrap().into(),
             };
             report.send(agent.copy_in(copy, &signal)).ok();
@@ -263,7 +290,7 @@ fn a_directory_at_the_place_of_a_file_concerns_this_file_only() {
 
 #[test]
 fn a_program_that_cannot_be_started_denies_nothing() {
-    let site = Site::running(Site::directory("missing"), "/no/such/program", Vec::new(), WAIT_MAX);
+    let site = Site::running(Site::directory("missing"), "/no/such/program", Vec::new(), (WAIT_MAX, None));
     let (reason, text) = site.begin("f").failure();
     assert_eq!(reason, FailureReason::Site);
     assert!(text.contains("cannot run program"), "{text}");
@@ -275,15 +302,17 @@ fn what_a_program_writes_beside_its_reports_has_no_effect() {
     let site = Site::new(
         "garbage",
         "echo banner; printf 'stage OK /f'; head -c 1000000 /dev/zero | tr '\\0' x; echo; echo 'stage OK /fx'; \
-         head -c 5000 /dev/urandom; echo; while read rid name dst pipe; do \
+         head -c 5000 /dev/urandom; echo; read rid name dst pipe; \
          echo \"stage OK $rid.x\"; echo 'stage OK'; echo \"stage OK /other\"; printf 'stage BAD'; echo; \
-         touch $0/asked; while [ ! -e $0/go ]; do sleep 0.01; done; printf abc > $dst; \
-         head -c 1000000 /dev/zero | tr '\\0' y; echo; echo \"stage OK $rid\"; done",
+         touch $0/asked; read other rest; echo \"stage OK $other\"; \
+         while [ ! -e $0/go ]; do sleep 0.01; done; printf abc > $dst; \
+         head -c 1000000 /dev/zero | tr '\\0' y; echo; echo \"stage OK $rid\"; read rest",
     );
     let copy = site.begin("f");
     site.wait_for("asked");
-    // Whatever it has written before, the file has not come.
-    assert!(copy.outcome.recv_timeout(Duration::from_millis(100)).is_err());
+    // A report of another file shows that all that was written before has been read.
+    assert_eq!(site.stage("other"), CopyOutcome::Done);
+    assert!(copy.outcome.try_recv().is_err(), "whatever it has written before, the file has not come");
     site.touch("go");
     assert_eq!(copy.outcome(), CopyOutcome::Done);
     assert_eq!(fs::read(site.local("f")).unwrap(), b"abc");
@@ -319,13 +348,14 @@ fn a_program_that_hangs_is_replaced_and_its_other_requests_are_given_to_the_next
 fn a_cancelled_file_ends_when_the_program_does_not_write_it_any_more() {
     let site = Site::new(
         "cancel",
-        "while read rid name dst pipe; do touch $0/asked; while [ ! -e $0/go ]; do sleep 0.01; done; \
-         echo \"stage OK $rid\"; done",
+        "read first name rest; touch $0/asked; read second name rest; echo \"stage OK $second\"; \
+         while [ ! -e $0/go ]; do sleep 0.01; done; echo \"stage OK $first\"; read rest",
     );
     let copy = site.begin("f");
     site.wait_for("asked");
     copy.stop.send();
-    assert!(copy.outcome.recv_timeout(Duration::from_millis(100)).is_err(), "it could still write the file");
+    assert_eq!(site.stage("other"), CopyOutcome::Done);
+    assert!(copy.outcome.try_recv().is_err(), "it could still write the file");
     site.touch("go");
     // It is complete, and somebody may want it again.
     assert_eq!(copy.outcome(), CopyOutcome::Done);
@@ -455,5 +485,116 @@ fn a_second_report_of_an_end_is_none_of_the_next_try() {
     assert_eq!(site.stage("f"), CopyOutcome::Done);
     let (_, text) = site.begin("f").failure();
     assert!(text.ends_with(": later"), "{text}");
+    site.end();
+}
+
+/// It shows its file in parts: each look finds one that is too short, open, or of the right size with another content.
+#[test]
+fn a_file_is_complete_when_it_has_its_checksum() {
+    let site = Site::watched(
+        "watched",
+        "while read rid name dst pipe; do { printf abc; touch $0/part; while [ ! -e $0/more ]; do sleep 0.01; done; \
+         printf xyz; } > $dst; touch $0/whole; while [ ! -e $0/right ]; do sleep 0.01; done; \
+         printf abcdef > $dst.new; mv $dst.new $dst; done",
+        WAIT_MAX,
+    );
+    let copy = site.begin("f");
+    for (wait, go) in [("part", "more"), ("whole", "right")] {
+        site.wait_for(wait);
+        // The request of a file that cannot be judged ends, so looks have been made meanwhile.
+        assert!(copy.outcome.try_recv().is_err());
+        site.touch(go);
+    }
+    assert_eq!(copy.outcome(), CopyOutcome::Done);
+    assert_eq!(fs::read(site.local("f")).unwrap(), WATCHED.as_bytes());
+    site.end();
+}
+
+/// A reader can ask for such names as often as he likes.
+#[test]
+fn a_name_that_is_not_a_file_ends_no_other_copy() {
+    let site = Site::watched(
+        "odd",
+        "echo start >> $0/notes; while read rid name dst pipe; do echo $name >> $0/notes; case $name in \
+         /slow) (while [ ! -e $0/go ]; do sleep 0.01; done; printf abcdef > $dst) & touch $0/slow;; \
+         /other) printf abcdef > $dst;; *) ln -s /etc/hostname $dst;; esac; done",
+        WAIT_MAX,
+    );
+    let slow = site.begin("slow");
+    site.wait_for("slow");
+    for expected in [FailureReason::Permanent, FailureReason::Temporary, FailureReason::Temporary] {
+        let (reason, text) = site.begin("link").failure();
+        assert_eq!(reason, expected, "{text}");
+    }
+    assert_eq!(site.stage("other"), CopyOutcome::Done);
+    site.touch("go");
+    assert_eq!(slow.outcome(), CopyOutcome::Done);
+    assert_eq!(site.notes(), ["start", "/slow", "/link", "/other"]);
+    // Without another file, a further try has a process of its own.
+    let (_, text) = site.begin("link").failure();
+    assert!(text.contains("not a regular file"), "{text}");
+    assert_eq!(site.notes()[4..], ["start", "/link"]);
+    site.end();
+}
+
+#[test]
+fn a_file_that_is_never_completed_fails_after_its_time_and_ends_no_other_copy() {
+    let site = Site::watched(
+        "late",
+        "echo start >> $0/notes; while read rid name dst pipe; do case $name in /late) printf abc > $dst; touch $0/late;; \
+         /slow) echo $name >> $0/notes; (while [ ! -e $0/go ]; do sleep 0.01; done; printf abcdef > $dst) & ;; \
+         *) printf abcdef > $dst;; esac; done",
+        Duration::from_secs(4),
+    );
+    let late = site.begin("late");
+    site.wait_for("late");
+    let (since, mut slow) = (Instant::now(), None);
+    // The program works, which does not prolong the time of the file.
+    let outcome = loop {
+        if since.elapsed() >= Duration::from_secs(2) && slow.is_none() {
+            slow = Some(site.begin("slow"));
+        }
+        assert!(site.stage("other") == CopyOutcome::Done && since.elapsed() < WAIT_MAX);
+        fs::remove_file(site.local("other")).unwrap();
+        if let Ok(outcome) = late.outcome.try_recv() {
+            break outcome;
+        }
+    };
+    let found = "sh has not completed the file within 4 s: it has not its size in mass storage";
+    assert_eq!(outcome, CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, found)));
+    // Its process could still write it.
+    let (reason, text) = site.begin("late").failure();
+    assert!(reason == FailureReason::Temporary && text.contains("could still write"), "{text}");
+    assert_eq!(site.stage("last"), CopyOutcome::Done);
+    assert_eq!(site.notes(), ["start", "/slow"], "the process goes on with its other file");
+    site.touch("go");
+    site.end();
+}
+
+/// The next process gets two of them at first. No further request comes that could wake anybody.
+#[test]
+fn all_files_of_a_process_that_has_ended_come_without_another_request() {
+    let site = Site::watched(
+        "rest",
+        "while read rid name dst pipe; do n=x$n; [ -e $0/once ] && printf abcdef > $dst; \
+         [ $n = xxxx ] && [ ! -e $0/once ] && { touch $0/once; kill -9 $$; }; done",
+        WAIT_MAX,
+    );
+    let copies: Vec<_> = ["a", "b", "c", "d"].map(|name| site.begin(name)).into();
+    assert!(copies.iter().all(|copy| copy.outcome() == CopyOutcome::Done));
+    site.end();
+}
+
+#[test]
+fn a_part_of_a_process_that_has_ended_is_not_taken_and_the_next_one_brings_the_file() {
+    let site = Site::watched(
+        "part",
+        "while read rid name dst pipe; do [ -e $dst ] && touch $0/left; [ -e $0/once ] || { touch $0/once; \
+         truncate -s 6 $dst; printf abc | dd of=$dst conv=notrunc 2> $0/dd; exit 1; }; printf abcdef > $dst; done",
+        WAIT_MAX,
+    );
+    assert_eq!(site.stage("f"), CopyOutcome::Done);
+    assert_eq!(fs::read(site.local("f")).unwrap(), WATCHED.as_bytes());
+    assert!(!site.has("left"));
     site.end();
 }

@@ -1,6 +1,6 @@
 //! The programs of a site that copy files: from the configuration to commands, after a check of those that are needed.
 
-use config::{Effective, StageProgram};
+use config::{Effective, StageForm, StageProgram};
 use residency::{CopyAgent, CopyCommand, CopyPrograms, StageAgent, StageAgentSettings, StageMessage};
 use std::path::Path;
 use std::sync::Arc;
@@ -13,12 +13,18 @@ const STAGE_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 const AGENT_PAUSE: Duration = Duration::from_secs(1);
 const AGENT_PAUSE_MAX: Duration = Duration::from_secs(60);
 
+/// The interval between two looks at a file whose program does not report its end.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+
 /// Returns what copies files, after a check of the programs that are needed.
 pub(crate) fn copy_agent(
     effective: &Effective,
     root: &str,
     needed: (bool, bool),
 ) -> Result<Arc<dyn CopyAgent>, String> {
+    if let Some(fault) = effective.stage_fault().filter(|_| needed.0) {
+        return Err(format!("{}; {}", fault.what, fault.remedy));
+    }
     let programs = copy_programs(effective, root, needed)?;
     with_stage_agent(effective, needed.0, programs)
 }
@@ -33,7 +39,7 @@ fn copy_programs(
     let command = |program: &Option<StageProgram>, is_needed: bool| {
         program.as_ref().filter(|_| is_needed).map(copy_command)
     };
-    let is_run = stages && !values.stage_reads_lines;
+    let is_run = stages && !values.stage_form.reads_lines();
     let stage_program = values.stage_program.as_ref().filter(|_| is_run);
     let stage_program = stage_program.map(|program| stage_command(program, stage_time_limit(effective)));
     let programs = CopyPrograms {
@@ -54,9 +60,10 @@ fn copy_programs(
     }
     let is_url = !root.is_empty() && !root.starts_with('/');
     let (kind, option) = if is_url { ("URLs", " url") } else { ("paths", "") };
-    for (direction, is_needed, of_path, of_url) in
-        [("in", stages && !values.stage_reads_lines, from_path, from_url), ("out", migrates, to_path, to_url)]
-    {
+    for (direction, is_needed, of_path, of_url) in [
+        ("in", stages && !values.stage_form.reads_lines(), from_path, from_url),
+        ("out", migrates, to_path, to_url),
+    ] {
         if is_needed && (if is_url { of_url } else { of_path }).is_none() {
             return Err(format!(
                 "oss.remoteroot makes {kind} of the remote names: set frm.xfr.copycmd {direction}{option} for them"
@@ -73,11 +80,13 @@ fn with_stage_agent(
     programs: CopyPrograms,
 ) -> Result<Arc<dyn CopyAgent>, String> {
     let values = &effective.residency;
-    let program = values.stage_program.as_ref().filter(|_| stages && values.stage_reads_lines);
+    let program = values.stage_program.as_ref().filter(|_| stages && values.stage_form.reads_lines());
     let Some(program) = program else { return Ok(Arc::new(programs)) };
     check_program(&program.path)?;
     let directory = effective.transfer_directory();
-    let message = StageMessage::new(values.stage_message.as_deref().unwrap_or_default(), &directory)
+    let has_reports = values.stage_form == StageForm::Reporting;
+    let template = values.stage_message.as_deref().unwrap_or_default();
+    let message = StageMessage::new(template, &directory, has_reports)
         .map_err(|reason| format!("oss.stagemsg: {reason}"))?;
     let settings = StageAgentSettings {
         program: program.path.clone(),
@@ -87,6 +96,7 @@ fn with_stage_agent(
         time_limit: stage_time_limit(effective),
         pause: AGENT_PAUSE,
         pause_max: AGENT_PAUSE_MAX,
+        look_interval: (!has_reports).then_some(LOOK_INTERVAL),
     };
     let agent = StageAgent::new(settings, programs).map_err(|error| base::errno_text(&error))?;
     Ok(Arc::new(agent))

@@ -142,6 +142,7 @@ fn configuration(
             true => values.cors_origins.iter().map(|origin| origin.value.clone()).collect(),
             false => Vec::new(),
         },
+        sendfile: *effective.protocol.sendfile,
         delay_max: *values.delay_max,
         listings,
         accepts_uploads: accepts_uploads(effective),

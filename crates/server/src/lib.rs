@@ -76,6 +76,7 @@ mod kerberos_login;
 pub mod log;
 mod login;
 mod multi_user;
+mod name_space_events;
 mod named_protocol;
 mod password_login;
 mod port_acceptor;

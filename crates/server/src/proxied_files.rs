@@ -1,6 +1,6 @@
 //! The files of a proxy: configuration to [`ProxyFiles`].
 
-use crate::adapters::{MachineClients, SystemClock};
+use crate::adapters::SystemClock;
 use crate::assembly;
 use crate::cluster::ClusterThread;
 use crate::detailed_monitoring::DetailedMonitors;
@@ -13,17 +13,15 @@ use auth::s3::S3Credentials;
 use auth::sss::IdentityTable;
 use base::{LogicalPath, Supervisor};
 use cache::{
-    CacheLimits, ColdFiles, DirectAccess, DirectReaders, DirectoryQuota, DiskCacheSettings, DiskShare,
-    FileShares, MemoryCacheSettings,
+    CacheLimits, ColdFiles, DirectoryQuota, DiskCacheSettings, DiskShare, FileShares, MemoryCacheSettings,
 };
 use client::http::ObjectStore;
 use client::{Credentials, Scheme, Settings, Source, Url};
 use config::{
-    CacheSpace, CacheUsage, DirectCacheReaders, Effective, HostPattern, OriginBucket, OriginProtocol,
-    ProxyServer, StoreValues,
+    CacheSpace, CacheUsage, Effective, HostPattern, OriginBucket, OriginProtocol, ProxyServer, StoreValues,
 };
 use logical::{CopyingFiles, Prepares};
-use proxy::{LocalClients, PrepareIds, ProxyCacheConfig, ProxyConfig, ProxyExport, ProxyFiles};
+use proxy::{PrepareIds, ProxyCacheConfig, ProxyConfig, ProxyExport, ProxyFiles};
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
@@ -152,9 +150,6 @@ fn configuration(effective: &Effective, port: u16) -> Result<ProxyConfig, String
         checksums: checksums.map(|kind| kind.name().to_owned()).collect(),
         connections_max: crate::process::descriptors() / CONNECTIONS_SHARE,
         cache: cache(effective)?,
-        local_clients: effective
-            .direct_readers()
-            .map(|_| -> Arc<dyn LocalClients> { Arc::new(MachineClients::new()) }),
         memory_cache: memory_cache(effective),
         has_authorization: *effective.authorization.enabled,
         in_cluster: effective.cluster.of_proxies && origin.forwards.is_empty(),
@@ -175,8 +170,9 @@ fn object_store(url: &Url, bucket: &str, values: &StoreValues) -> Result<Arc<Obj
 /// Time that a reader of the disk cache waits for the connection of another one.
 const CACHE_PATIENCE: Duration = Duration::from_secs(4);
 
-/// Time in which a client opens the cached file to which it was redirected.
-const DIRECT_LEASE: Duration = Duration::from_secs(60);
+/// Size of the parts of files that a disk cache removes one by one. The order of removals takes about 200 bytes for each of
+/// which something is stored, which is 320 MB for 100 TB of whole parts, and one part is a small share of any disk.
+const CACHE_PART_BYTES: u64 = 64 << 20;
 
 /// Number of bytes of files in a cache whose pages have checksums, if the memory of the machine is not known.
 const PAGED_BYTES: u64 = 1 << 30;
@@ -198,25 +194,16 @@ fn cache(effective: &Effective) -> Result<Option<ProxyCacheConfig>, String> {
     });
     let settings = DiskCacheSettings {
         block_bytes: *values.block_bytes,
+        part_bytes: Some(CACHE_PART_BYTES),
         memory_bytes: *values.memory,
         paged_bytes: process::memory_bytes().unwrap_or(PAGED_BYTES),
         prefetch_bytes: u64::from(*values.prefetch).saturating_mul(*values.block_bytes),
         patience: CACHE_PATIENCE,
         limits: CacheLimits { low: space(low), high: space(high), files: *values.files_bytes, shares },
         cold,
-        direct: effective.direct_readers().map(direct_access),
         quotas: values.quota_file.value.as_deref().map_or(Ok(Vec::new()), quotas)?,
     };
     Ok(Some(ProxyCacheConfig { directory, settings }))
-}
-
-/// Returns who reads cached files directly.
-fn direct_access(readers: DirectCacheReaders) -> DirectAccess {
-    let readers = match readers {
-        DirectCacheReaders::Group => DirectReaders::Group,
-        DirectCacheReaders::World => DirectReaders::World,
-    };
-    DirectAccess { readers, lease: DIRECT_LEASE }
 }
 
 /// Returns the sizes of the memory cache, if there is one. A disk cache replaces it.

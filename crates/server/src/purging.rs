@@ -95,7 +95,7 @@ fn purge(
     let purger = Purger {
         backend: logical.backend().clone(),
         paths: Arc::new(Exports(Arc::downgrade(logical))),
-        events: Arc::new(FileEvents::new(logical, monitor)),
+        events: Arc::new(FileEvents::new(logical, monitor, effective)),
         catalog: match transfers {
             Some(transfers) => transfers.catalog(),
             None => remote_catalog(effective)?,

@@ -3,6 +3,7 @@
 use crate::adapters::SystemClock;
 use crate::copy_programs::{check_program, copy_agent};
 use crate::error::StartError;
+use crate::name_space_events::NameSpaceEvents;
 use crate::transfer_monitor::TransferMonitor;
 use base::{Error, ErrorKind, LogicalPath, Supervisor};
 use config::Effective;
@@ -28,9 +29,6 @@ use vfs::{FileSystem, TapeFileState, TapeProgress, TapeState};
 /// all of them.
 const TRIES_MAX: u32 = 3;
 const BACKOFF_SECONDS: u64 = 2;
-
-/// Time for which failed files of prepare requests are kept, in seconds.
-const FAILURES_SECONDS: u64 = 86_400;
 
 /// Maximum time that an orderly end of the server waits for the end of copy programs. They have 5 s
 /// between two signals.
@@ -107,7 +105,7 @@ impl TransferPlan {
 pub(crate) fn queue_limits(effective: &Effective) -> QueueLimits {
     let values = &effective.residency;
     let threads = (*values.stage_threads).filter(|_| values.stage_program.is_some());
-    let default = if values.stage_reads_lines { AGENT_FILES } else { values.slots.inward };
+    let default = if values.stage_form.reads_lines() { AGENT_FILES } else { values.slots.inward };
     let slots = usize::try_from(threads.unwrap_or(default)).unwrap_or(1);
     QueueLimits {
         slots_in: slots,
@@ -118,7 +116,7 @@ pub(crate) fn queue_limits(effective: &Effective) -> QueueLimits {
         tries_max: TRIES_MAX,
         backoff: BACKOFF_SECONDS,
         deny: values.deny.as_secs(),
-        failures_kept: FAILURES_SECONDS,
+        failures_kept: values.prepare_keep.as_secs(),
     }
 }
 
@@ -133,17 +131,20 @@ pub(crate) fn staged_files(
     let Some(plan) = TransferPlan::of(effective)? else { return Ok((logical.clone(), None)) };
     let catalog = plan.catalog.clone();
     // Without one, names in mass storage are not asked for.
+    let is_staging = plan.stages;
     let is_in_front = plan.stages || catalog.is_some();
     let claim = server_claim(effective, SharedWork::Transfers)?;
     let paths = Arc::new(Exports(Arc::downgrade(logical)));
-    let events = Arc::new(FileEvents::new(logical, monitor));
+    let events = Arc::new(FileEvents::new(logical, monitor, effective));
     let parts = plan.into_parts(effective, logical.backend().clone(), (paths, events));
     let residency = Residency::start(parts, supervisor);
     let residency = Arc::new(residency.map_err(|error| StartError::Residency(error.to_string()))?);
     if !is_in_front {
         return Ok((logical.clone(), Some((residency, claim))));
     }
-    let stager = QueueStager { residency: residency.clone(), catalog, warned: AtomicBool::new(false) };
+    let creates = is_staging && effective.residency.stage_creates;
+    let stager =
+        QueueStager { residency: residency.clone(), catalog, creates, warned: AtomicBool::new(false) };
     Ok((StagedFiles::before(logical.clone(), Arc::new(stager)), Some((residency, claim))))
 }
 
@@ -224,11 +225,17 @@ impl ResidencyPaths for Exports {
 pub(super) struct FileEvents {
     logical: Weak<Logical>,
     monitor: Option<Arc<TransferMonitor>>,
+    name_space: NameSpaceEvents,
 }
 
 impl FileEvents {
-    pub(super) fn new(logical: &Arc<Logical>, monitor: &Option<Arc<TransferMonitor>>) -> Self {
-        Self { logical: Arc::downgrade(logical), monitor: monitor.clone() }
+    pub(super) fn new(
+        logical: &Arc<Logical>,
+        monitor: &Option<Arc<TransferMonitor>>,
+        effective: &Effective,
+    ) -> Self {
+        let name_space = NameSpaceEvents::of(effective);
+        Self { logical: Arc::downgrade(logical), monitor: monitor.clone(), name_space }
     }
 }
 
@@ -243,6 +250,7 @@ impl ResidencyEvents for FileEvents {
         if let Some(logical) = self.logical.upgrade() {
             logical.report_removal(path);
         }
+        self.name_space.removed(path);
     }
 
     fn purged(&self, path: &LogicalPath, metadata: &Metadata) {
@@ -255,6 +263,7 @@ impl ResidencyEvents for FileEvents {
         if let Some(monitor) = &self.monitor {
             monitor.copied(copy);
         }
+        self.name_space.copied(copy);
     }
 }
 
@@ -262,6 +271,8 @@ impl ResidencyEvents for FileEvents {
 struct QueueStager {
     residency: ServerTransfers,
     catalog: Option<Arc<dyn RemoteCatalog>>,
+    /// The files that clients create are staged too.
+    creates: bool,
     /// The log has a line about orders that its program does not know.
     warned: AtomicBool,
 }
@@ -373,6 +384,10 @@ fn printable(text: &str) -> String {
 }
 
 impl Stager for QueueStager {
+    fn stages_new_files(&self) -> bool {
+        self.creates
+    }
+
     fn fetch(&self, request: StageRequest, has_left: HasLeft, reply: StagerReply<()>) {
         let submission = self.submission(request, None);
         let owner = submission.owner.clone();

@@ -11,7 +11,7 @@ use crate::tls::LinkEncryption;
 use auth::{Entity, HostName, address_text};
 use base::{Identity, LoginNames};
 use std::sync::Arc;
-use vfs::{Caller, ClientConnection};
+use vfs::Caller;
 use wire::Encode;
 use wire::xroot::codes::{ErrorCode, RequestCode};
 use wire::xroot::flags::{Ability, ProtocolFlags, ServerFlags};
@@ -55,7 +55,6 @@ pub(crate) struct SessionClient {
     client_version: i32,
     /// Port of the client.
     pub(crate) port: u16,
-    connection: Option<Arc<ClientConnection>>,
     pub(crate) encryption: LinkEncryption,
 }
 
@@ -72,7 +71,6 @@ impl SessionClient {
             security: None,
             client_version: 0,
             port: peer.port,
-            connection: peer.connection,
             encryption: LinkEncryption::Unsupported,
         }
     }
@@ -201,11 +199,7 @@ impl SessionClient {
         let takes_later = m.generation() >= DEFERRED_GENERATION;
         let moves = m.ability.contains(Ability::READRDOK);
         let both_nets = m.ability.contains(Ability::HASIPV64);
-        // The path of the file is sent as a URL.
-        let local_files = m.ability.contains(Ability::FULLURL) && m.ability.contains(Ability::LCLFILE);
-        let caller = Caller::new(identity, takes_later, moves)
-            .with_dual_stack(both_nets)
-            .with_local_files(self.connection.clone().filter(|_| local_files));
+        let caller = Caller::new(identity, takes_later, moves).with_dual_stack(both_nets);
         self.caller = Arc::new(caller.with_protection(self.encrypts_session()));
         if self.client_version == 0 && m.generation() >= SIGNING_GENERATION {
             self.client_version = version::SIGNING;

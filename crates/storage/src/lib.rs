@@ -73,7 +73,7 @@ pub use pool::{
     Job, Pool, QUEUED_JOBS_MAX, QUEUED_JOBS_PER_OWNER_MAX, STEP_BYTES_MAX, STEP_ITEMS_MAX, StepProgress,
     Work, WorkEnd,
 };
-pub use posix::Posix;
+pub use posix::{Posix, is_open_only_here};
 pub use private::{PrivateDirectory, SharedDirectory, UntrustedFile};
 pub use processes::{is_in_group_of_session, process_environment, process_numbers, process_owner};
 pub use replacement::{is_replacement, replacement_path};

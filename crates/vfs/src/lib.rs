@@ -23,7 +23,6 @@
 //! | `stat`      | the status of files and directories, and of space            |
 
 mod answer;
-mod connection;
 mod operation;
 mod reply;
 mod stat;
@@ -35,7 +34,6 @@ pub use answer::{
     RedirectAnswer, Started, Value,
 };
 pub use base::Now;
-pub use connection::ClientConnection;
 pub use operation::{
     AttributeWork, CachedFileCommand, Caller, CheckpointWork, CloneRange, FileOperation, IssuedMacaroon,
     ListDetail, LocateOptions, MacaroonOrder, OpenRequest, Operation, PrepareNotice, PrepareRequest,

@@ -158,12 +158,7 @@ fn server_rows(note: &str, status: &CacheStatus) -> Vec<(&'static str, String)> 
         ("open files", show_count(status.open_files)),
         (
             "opens",
-            format!(
-                "{} ({} of them direct), and {} that were not cached",
-                show_count(*opens),
-                show_count(status.direct_opens),
-                show_count(*uncached_opens)
-            ),
+            format!("{}, and {} that were not cached", show_count(*opens), show_count(*uncached_opens)),
         ),
         ("from the disk", format!("{} ({rate:.1} %)", size(status.bytes_hit))),
         (
@@ -172,6 +167,14 @@ fn server_rows(note: &str, status: &CacheStatus) -> Vec<(&'static str, String)> 
         ),
         ("in memory", size(status.memory)),
         ("healed blocks", show_count(status.damaged_blocks)),
-        ("removed", format!("{} files of {}", show_count(status.evicted_files), size(status.evicted_bytes))),
+        (
+            "removed",
+            format!(
+                "{} files and {} parts of files, {}",
+                show_count(status.evicted_files),
+                show_count(status.evicted_parts),
+                size(status.evicted_bytes)
+            ),
+        ),
     ]
 }

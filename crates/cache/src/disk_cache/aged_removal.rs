@@ -3,7 +3,8 @@
 
 use super::cache_index::IndexedFile;
 use super::clock::{CacheTime, ClockWatch, FileUse};
-use super::removal::{BATCH_FILES, INTERVAL, RemovableFile};
+use super::removal::INTERVAL;
+use super::removal_batch::{BATCH_FILES, RemovableFile, RemovalBatch};
 use super::settings::excess_over;
 use super::{CacheOrigin, ColdFiles, DirectoryQuota, DiskCache};
 use crate::CacheKey;
@@ -198,8 +199,8 @@ impl<O: CacheOrigin> AgedRemoval<'_, O> {
     /// Removes files, unless they are open or were used meanwhile.
     async fn remove_unused(&self, files: Vec<IndexedFile>, removed: &mut RemovedFiles) {
         for files in files.chunks(BATCH_FILES) {
-            let batch = files.iter().filter_map(|file| self.take_unused(file)).collect();
-            let result = self.0.remove_batch(batch).await;
+            let batch: Vec<_> = files.iter().filter_map(|file| self.take_unused(file)).collect();
+            let result = RemovalBatch::from(batch).remove(self.0).await;
             removed.files += result.files;
             removed.bytes = removed.bytes.saturating_add(result.bytes);
             for (key, bytes) in result.failed {

@@ -2,6 +2,7 @@
 
 use super::clock::{CacheTime, FileUse};
 use super::directory_totals::DirectoryTotals;
+use super::split_files::{PartUnit, SplitFiles};
 use crate::eviction::ParkedUnit;
 use crate::store::RecordedFile;
 use crate::{CacheKey, EvictionPolicy, S3FifoPolicy};
@@ -12,8 +13,12 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Number of files for which the policy keeps frequencies.
-const UNITS: usize = 1 << 16;
+/// Number of units for which the policy keeps frequencies at least.
+const UNITS_MIN: usize = 1 << 16;
+
+/// Maximum number of parts that are counted, of all files. Each takes about 200 bytes. A file that would have more is one
+/// unit.
+const PARTS_MAX: usize = 1 << 21;
 
 /// Number of files that are put back into the order while the index is locked.
 const PUT_BACK_AT_ONCE: usize = 256;
@@ -28,8 +33,12 @@ struct IndexState {
     files: IndexFiles,
     /// The names by the numbers. Both share the name, because there is one for each file.
     keys: HashMap<u64, Arc<CacheKey>>,
-    /// The units are whole files. Their numbers are hashes of their names, so a file that comes back is known.
+    /// The units are whole files, and parts of files that are split. Their numbers are hashes of their names, so a unit that
+    /// comes back is known.
     policy: S3FifoPolicy<u64>,
+    split: SplitFiles,
+    /// Maximum number of parts of all files.
+    parts_max: usize,
     bytes: u64,
     totals: DirectoryTotals,
     hasher: RandomState,
@@ -53,6 +62,15 @@ pub(super) struct IndexedFile {
     pub(super) used: FileUse,
 }
 
+/// The next unit to remove.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct RemovalUnit {
+    pub(super) key: CacheKey,
+    /// `None` for the whole file.
+    pub(super) part: Option<u32>,
+    pub(super) bytes: u64,
+}
+
 /// The difference between a file on disk and its entry in the index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FileDifference {
@@ -73,17 +91,38 @@ pub(super) struct RecordedPlace {
     bytes: u64,
 }
 
-/// Files that cannot be removed now.
+/// A unit that was taken out of the order of removals.
+#[derive(Clone)]
+pub(super) struct TakenUnit {
+    key: CacheKey,
+    parked: ParkedUnit<u64>,
+}
+
+/// Units that cannot be removed now.
 #[derive(Default)]
-pub(super) struct ParkedFiles(Vec<(CacheKey, ParkedUnit<u64>)>);
+pub(super) struct ParkedFiles(Vec<TakenUnit>);
+
+impl ParkedFiles {
+    pub(super) fn push(&mut self, unit: TakenUnit) {
+        self.0.push(unit);
+    }
+}
 
 impl CacheIndex {
-    /// Creates the index of a cache of about this number of bytes.
-    pub(super) fn new(capacity: u64) -> Self {
-        let policy = S3FifoPolicy::new(capacity, UNITS);
+    /// Creates the index of a cache of about this number of bytes, which removes parts of files of this size.
+    pub(super) fn new(capacity: u64, part_bytes: Option<u64>) -> Self {
+        Self::with_parts_max(capacity, part_bytes, PARTS_MAX)
+    }
+
+    fn with_parts_max(capacity: u64, part_bytes: Option<u64>, parts_max: usize) -> Self {
+        let parts = part_bytes.and_then(|bytes| capacity.checked_div(bytes)).unwrap_or(0);
+        let units = usize::try_from(parts).unwrap_or(parts_max).min(parts_max).max(UNITS_MIN);
+        let policy = S3FifoPolicy::new(capacity, units);
         let (files, keys, hasher) = (BTreeMap::new(), HashMap::new(), RandomState::new());
-        let totals = DirectoryTotals::default();
-        Self(Mutex::new(IndexState { files, keys, policy, bytes: 0, totals, hasher, removed: None }))
+        let (totals, split) = (DirectoryTotals::default(), SplitFiles::default());
+        let (bytes, removed) = (0, None);
+        let state = IndexState { files, keys, policy, split, parts_max, bytes, totals, hasher, removed };
+        Self(Mutex::new(state))
     }
 
     fn lock(&self) -> MutexGuard<'_, IndexState> {
@@ -111,6 +150,13 @@ impl CacheIndex {
         let number = state.number(key);
         state.policy.request(number);
         state.set(key, bytes, used);
+    }
+
+    /// Records a use of a file.
+    pub(super) fn used(&self, key: &CacheKey, used: FileUse) {
+        if let Some(entry) = self.lock().files.get_mut(key) {
+            entry.used = used;
+        }
     }
 
     /// Records that a file was closed, and its size.
@@ -220,8 +266,8 @@ impl CacheIndex {
     pub(super) fn put_recorded(&self, order: &[RecordedPlace]) {
         let mut state = self.lock();
         for place in order {
-            // A file that was used meanwhile is there with its size.
-            if state.keys.contains_key(&place.number) {
+            // A file that was used meanwhile is there with its size, or its parts are.
+            if state.keys.contains_key(&place.number) && !state.split.contains(place.number) {
                 state.policy.put_back(&ParkedUnit::of_rank(place.number, place.used as u8), place.bytes);
             }
         }
@@ -279,7 +325,7 @@ impl CacheIndex {
             key: key.clone(),
             bytes: entry.bytes,
             used: entry.used.time_of_day,
-            rank: state.policy.rank(entry.number),
+            rank: state.rank(entry.number),
         };
         below(&state.files, &LogicalPath::root(), after).take(most).map(file).collect()
     }
@@ -297,22 +343,35 @@ impl CacheIndex {
     }
 
     /// Adds to the size of a file that is known, if its entry is that of the caller. `is_retired` must be true before
-    /// the entry is removed.
-    pub(super) fn grow(&self, key: &CacheKey, bytes: u64, is_retired: &AtomicBool) {
+    /// the entry is removed. Returns whether the bytes are the first ones of their part.
+    pub(super) fn grow(
+        &self,
+        key: &CacheKey,
+        (part, bytes): (Option<u32>, u64),
+        is_retired: &AtomicBool,
+    ) -> bool {
         let mut state = self.lock();
-        let entry = state.files.get(key).filter(|_| !is_retired.load(Ordering::Acquire));
-        if let Some(before) = entry.map(|entry| entry.bytes) {
-            state.resize(key, before.saturating_add(bytes));
-        }
+        let is_ours = state.files.contains_key(key) && !is_retired.load(Ordering::Acquire);
+        is_ours && state.grow(key, part, bytes)
     }
 
     /// Reduces the size of a file, as [`CacheIndex::grow`] adds to it.
-    pub(super) fn shrink(&self, key: &CacheKey, bytes: u64, is_retired: &AtomicBool) {
+    pub(super) fn shrink(&self, key: &CacheKey, (part, bytes): (Option<u32>, u64), is_retired: &AtomicBool) {
         let mut state = self.lock();
-        let entry = state.files.get(key).filter(|_| !is_retired.load(Ordering::Acquire));
-        if let Some(before) = entry.map(|entry| entry.bytes) {
-            state.resize(key, before.saturating_sub(bytes));
+        if !is_retired.load(Ordering::Acquire) {
+            state.shrink(key, part, bytes);
         }
+    }
+
+    /// Sets the size of a file of which parts were removed. A comparison that has looked at it before must not change it.
+    /// Returns the number of bytes that it has less.
+    pub(super) fn correct_size(&self, key: &CacheKey, bytes: u64) -> u64 {
+        let mut state = self.lock();
+        let Some(entry) = state.files.get_mut(key) else { return 0 };
+        entry.is_recorded = false;
+        let before = entry.bytes;
+        state.resize(key, bytes);
+        before.saturating_sub(bytes)
     }
 
     /// Removes a file. Returns its size; `None` if it is not known.
@@ -320,9 +379,9 @@ impl CacheIndex {
         self.lock().remove(key, |policy, number| policy.remove(number))
     }
 
-    /// Removes a file because there is too little room.
-    pub(super) fn evict(&self, key: &CacheKey) {
-        self.lock().remove(key, S3FifoPolicy::evict_unit);
+    /// Removes a file because there is too little room. Returns its size; `None` if it is not known.
+    pub(super) fn evict(&self, key: &CacheKey) -> Option<u64> {
+        self.lock().remove(key, S3FifoPolicy::evict_unit)
     }
 
     /// Removes a file because it is old, unless it was used since `used`. Returns its size.
@@ -332,31 +391,56 @@ impl CacheIndex {
         state.remove(key, S3FifoPolicy::evict_unit)
     }
 
-    /// Returns the next file to remove, with its size.
-    pub(super) fn next_to_remove(&self) -> Option<(CacheKey, u64)> {
+    /// Returns the next unit to remove.
+    pub(super) fn next_to_remove(&self) -> Option<RemovalUnit> {
         let mut state = self.lock();
         let number = state.policy.victim()?;
+        if let Some((key, part)) = state.split.name(number) {
+            let bytes = state.split.get(state.files.get(key)?.number, part)?.bytes;
+            return Some(RemovalUnit { key: CacheKey::clone(key), part: Some(part), bytes });
+        }
         let key = state.keys.get(&number)?;
         let bytes = state.files.get(key)?.bytes;
-        Some((CacheKey::clone(key), bytes))
+        Some(RemovalUnit { key: CacheKey::clone(key), part: None, bytes })
     }
 
-    /// Passes over a file that cannot be removed now.
-    pub(super) fn park(&self, key: &CacheKey, parked: &mut ParkedFiles) {
+    /// Takes a unit out of the order until it is put back or removed. It still counts.
+    pub(super) fn take(&self, unit: &RemovalUnit) -> Option<TakenUnit> {
         let mut state = self.lock();
-        let Some(number) = state.files.get(key).map(|entry| entry.number) else { return };
-        parked.0.extend(state.policy.park(number).map(|unit| (key.clone(), unit)));
+        let file = state.files.get(&unit.key)?.number;
+        let number = match unit.part {
+            Some(part) => state.split.get(file, part)?.number,
+            None => file,
+        };
+        let parked = state.policy.park(number)?;
+        Some(TakenUnit { key: unit.key.clone(), parked })
     }
 
-    /// Puts files that were passed over back into the order. Others can use the index in between, because there can be
+    /// Passes over a unit that cannot be removed now.
+    pub(super) fn park(&self, unit: &RemovalUnit, parked: &mut ParkedFiles) {
+        parked.0.extend(self.take(unit));
+    }
+
+    /// Puts units that were passed over back into the order. Others can use the index in between, because there can be
     /// very many.
     pub(super) fn put_back(&self, parked: ParkedFiles) {
         for parked in parked.0.chunks(PUT_BACK_AT_ONCE) {
             let mut state = self.lock();
-            for (key, unit) in parked {
-                let known = state.files.get(key).filter(|entry| entry.number == unit.key);
-                if let Some(bytes) = known.map(|entry| entry.bytes) {
-                    state.policy.put_back(unit, bytes);
+            for TakenUnit { key, parked } in parked {
+                if let Some(bytes) = state.bytes_of_unit(key, parked.key) {
+                    state.policy.put_back(parked, bytes);
+                }
+            }
+        }
+    }
+
+    /// Puts units whose removal has failed, or that are left in part, back into the order. They are the next to be removed.
+    pub(super) fn put_back_as_oldest(&self, units: ParkedFiles) {
+        for units in units.0.rchunks(PUT_BACK_AT_ONCE) {
+            let mut state = self.lock();
+            for TakenUnit { key, parked } in units.iter().rev() {
+                if let Some(bytes) = state.bytes_of_unit(key, parked.key) {
+                    state.policy.put_back_as_oldest(parked, bytes);
                 }
             }
         }
@@ -408,8 +492,11 @@ impl IndexState {
         if let Some(entry) = self.files.get(key) {
             return entry.number;
         }
-        let mut number = self.hasher.hash_one(key);
-        while self.keys.contains_key(&number) {
+        self.free_number(self.hasher.hash_one(key))
+    }
+
+    fn free_number(&self, mut number: u64) -> u64 {
+        while self.keys.contains_key(&number) || self.split.is_part(number) {
             number = number.wrapping_add(1);
         }
         number
@@ -437,13 +524,14 @@ impl IndexState {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
+    /// Sets the size of a file. It is one unit afterwards, unless it has this size, because that of its parts is not
+    /// known.
     fn resize(&mut self, key: &CacheKey, bytes: u64) {
-        if let Some(entry) = self.files.get_mut(key) {
-            self.bytes = self.bytes.saturating_sub(entry.bytes).saturating_add(bytes);
-            self.totals.change(key, entry.bytes, bytes);
-            entry.bytes = bytes;
-            self.policy.resize(entry.number, bytes);
-        }
+        let Some(entry) = self.files.get(key).filter(|entry| entry.bytes != bytes) else { return };
+        let number = entry.number;
+        self.join(number);
+        self.set_bytes(key, bytes);
+        self.policy.resize(number, bytes);
     }
 
     fn add(&mut self, key: &CacheKey, bytes: u64, used: FileUse) {
@@ -456,7 +544,7 @@ impl IndexState {
     fn remove(
         &mut self,
         key: &CacheKey,
-        from: impl FnOnce(&mut S3FifoPolicy<u64>, u64) -> Option<u64>,
+        from: impl Fn(&mut S3FifoPolicy<u64>, u64) -> Option<u64>,
     ) -> Option<u64> {
         if let Some(removed) = &mut self.removed {
             removed.insert(key.clone());
@@ -466,9 +554,13 @@ impl IndexState {
         self.totals.change(key, entry.bytes, 0);
         self.keys.remove(&entry.number);
         from(&mut self.policy, entry.number);
+        for unit in self.split.remove_file(entry.number) {
+            from(&mut self.policy, unit.number);
+        }
         Some(entry.bytes)
     }
 }
 
+mod parts;
 #[cfg(test)]
 mod tests;

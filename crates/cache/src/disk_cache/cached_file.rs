@@ -1,13 +1,15 @@
 //! [`CachedFile`]: one version of a file that readers have open. It performs the actions of its
 //! [`FileFill`](crate::FileFill).
 
+mod parts;
 mod periods;
 
-use super::direct_access::DirectName;
 use super::fetch_memory::FetchMemory;
+use super::file_parts::{FileParts, ReaderParts};
 use super::period::PeriodFigures;
 use super::shared::CacheShared;
 use super::{CacheOrigin, CacheReadError};
+use crate::part_layout::PartLayout;
 use crate::store::BlockStore;
 use crate::{
     CacheAccess, CacheKey, FetchId, FileFill, FillAction, OriginVersion, ReadId, ReadPattern, ReaderId,
@@ -20,6 +22,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
+
+pub(super) use parts::{OpenFileParts, PartUse, TakenPart};
 
 /// The bytes of a read, in parts that are in no order. They cover it without gaps.
 pub(super) type ReadParts = Vec<(u64, Bytes)>;
@@ -40,8 +44,6 @@ pub(super) struct CachedFile<O: CacheOrigin> {
     /// The file may have been changed through this server, so each read compares the version first.
     is_suspect: AtomicBool,
     pub(super) is_flushing: AtomicBool,
-    /// The name at which clients on this machine read it.
-    pub(super) direct: DirectName,
     idle: Notify,
 }
 
@@ -56,6 +58,7 @@ struct CachedFileState<O: CacheOrigin> {
     failure: Option<CacheReadError<O::Failure>>,
     access: CacheAccess,
     period: PeriodFigures,
+    parts: FileParts,
 }
 
 struct PendingParts<O: CacheOrigin> {
@@ -68,6 +71,7 @@ struct ReaderState<O: CacheOrigin> {
     /// The session of the reader, for the turns of sessions at the disk.
     owner: Owner,
     pattern: ReadPattern,
+    parts: ReaderParts,
     attached: i64,
 }
 
@@ -99,6 +103,8 @@ impl<O: CacheOrigin> CachedFile<O> {
             bytes_missed: 0,
             bytes_bypassed: 0,
         };
+        let part_bytes = shared.context.part_bytes();
+        let layout = PartLayout::new(store.version().size, part_bytes, store.block_bytes());
         let state = CachedFileState {
             fill,
             fetched: HashMap::new(),
@@ -108,6 +114,7 @@ impl<O: CacheOrigin> CachedFile<O> {
             failure: None,
             access,
             period: PeriodFigures::default(),
+            parts: FileParts::new(layout),
         };
         Some(Arc::new(Self {
             shared: shared.clone(),
@@ -118,7 +125,6 @@ impl<O: CacheOrigin> CachedFile<O> {
             is_retired: AtomicBool::new(false),
             is_suspect: AtomicBool::new(false),
             is_flushing: AtomicBool::new(false),
-            direct: DirectName::default(),
             idle: Notify::new(),
         }))
     }
@@ -158,12 +164,7 @@ impl<O: CacheOrigin> CachedFile<O> {
 
     /// Reports whether blocks can be stored.
     pub(super) fn may_store(&self) -> bool {
-        self.is_current() && self.shared.may_store()
-    }
-
-    /// Reports whether the file is that of the name in the cache, and the version at the origin as far as it is known.
-    pub(super) fn is_current(&self) -> bool {
-        !self.is_retired.load(Ordering::Acquire) && !self.has_changed()
+        !self.is_retired.load(Ordering::Acquire) && !self.has_changed() && self.shared.may_store()
     }
 
     /// Adds a reader.
@@ -171,7 +172,8 @@ impl<O: CacheOrigin> CachedFile<O> {
         let mut state = self.state();
         let id = ReaderId(state.next());
         let attached = self.shared.now();
-        state.readers.insert(id, ReaderState { origin, owner, pattern: ReadPattern::default(), attached });
+        let (pattern, parts) = (ReadPattern::default(), ReaderParts::default());
+        state.readers.insert(id, ReaderState { origin, owner, pattern, parts, attached });
         state.access.opens = state.access.opens.saturating_add(1);
         id
     }
@@ -190,9 +192,8 @@ impl<O: CacheOrigin> CachedFile<O> {
         state.readers.is_empty()
     }
 
-    /// Reports whether clients read the file, by this server or directly.
     pub(super) fn has_readers(&self) -> bool {
-        !self.state().readers.is_empty() || self.direct.is_used()
+        !self.state().readers.is_empty()
     }
 
     /// Waits until nothing is read, fetched or stored.
@@ -240,7 +241,7 @@ impl<O: CacheOrigin> CachedFile<O> {
         state.reads.insert(read, PendingParts { parts: Vec::new(), done });
         let actions = state.fill.read(read, reader, bytes.clone(), memory);
         let mut work = self.apply_reserved(&mut state, actions, memory);
-        let next = state.readers.get_mut(&reader).map(|reader| reader.pattern.next(&bytes));
+        let next = state.note_read(reader, &bytes);
         let limit = self.shared.prefetch_bytes;
         if let Some(next) = next.filter(|next| may_store && limit > 0 && !next.is_empty()) {
             let next = next.start..next.end.min(next.start.saturating_add(limit));
@@ -271,8 +272,10 @@ impl<O: CacheOrigin> CachedFile<O> {
         if next.start < end && !ahead.all(|block| state.fill.stored().contains(block)) {
             return false;
         }
-        if let Some(reader) = state.readers.get_mut(&reader) {
+        let CachedFileState { readers, parts, .. } = &mut *state;
+        if let Some(reader) = readers.get_mut(&reader) {
             reader.pattern = pattern;
+            parts.read(&mut reader.parts, bytes);
         }
         let length = bytes.end - bytes.start;
         state.access.bytes_hit = added(state.access.bytes_hit, length);
@@ -367,8 +370,12 @@ impl<O: CacheOrigin> CachedFile<O> {
     fn count_stored(&self, state: &mut CachedFileState<O>, block: u64) {
         let bytes = state.fill.bytes_of(block);
         state.period.stored += bytes.end - bytes.start;
-        self.shared.index.grow(&self.key, bytes.end - bytes.start, &self.is_retired);
-        self.shared.take_room(bytes.end - bytes.start);
+        let (part, length) = (state.part_of(bytes.start), bytes.end - bytes.start);
+        let is_begin = self.shared.index.grow(&self.key, (part, length), &self.is_retired);
+        if let Some(part) = part.filter(|_| is_begin) {
+            state.parts.begun(part);
+        }
+        self.shared.take_room(length);
     }
 
     #[cfg(test)]
@@ -397,7 +404,8 @@ impl<O: CacheOrigin> CachedFile<O> {
             let bad = state.fill.bytes_of(block);
             // Another read may have found it before.
             if state.fill.stored().contains(block) {
-                self.shared.index.shrink(&self.key, bad.end - bad.start, &self.is_retired);
+                let part = state.part_of(bad.start);
+                self.shared.index.shrink(&self.key, (part, bad.end - bad.start), &self.is_retired);
             }
             state.give_part(read, good..bad.start.max(good), &bytes, &content);
             good = bad.end.clamp(good, bytes.end);
@@ -407,21 +415,6 @@ impl<O: CacheOrigin> CachedFile<O> {
         let work = self.apply_reserved(&mut state, actions, memory);
         drop(state);
         self.start(work);
-    }
-
-    /// Compares a stored block with its checksum. A damaged one is fetched again when it is read.
-    pub(super) fn compare_stored(self: &Arc<Self>, block: u64) -> bool {
-        let is_good = self.store.compare(block);
-        if !is_good {
-            self.shared.note_damage(&self.key, &[block]);
-            let (read, bytes) = {
-                let mut state = self.state();
-                (ReadId(state.next()), state.fill.bytes_of(block))
-            };
-            // Nobody waits for this read.
-            self.read_stored(read, bytes, Vec::new(), &[block]);
-        }
-        is_good
     }
 
     /// Applies actions whose fetches may use this much memory, and returns the rest of it.
@@ -488,9 +481,9 @@ impl<O: CacheOrigin> CachedFile<O> {
         }
     }
 
-    /// Makes written blocks durable.
+    /// Makes written blocks durable, and frees the space of parts that were given up.
     pub(super) fn flush(&self) -> io::Result<()> {
-        let flushed = self.store.flush(self.shared.now());
+        let flushed = self.store.flush(self.shared.now()).and_then(|()| OpenFileParts(self).free());
         if let Err(error) = &flushed {
             self.shared.note_disk_failure(&self.key, error);
         }
@@ -502,6 +495,18 @@ impl<O: CacheOrigin> CachedFileState<O> {
     fn next(&mut self) -> u64 {
         self.next += 1;
         self.next
+    }
+
+    /// Returns the part of a byte; `None` if the file has no parts.
+    fn part_of(&self, offset: u64) -> Option<u32> {
+        self.parts.layout().map(|layout| layout.of(offset))
+    }
+
+    /// Notes a read. Returns what its reader will probably read next.
+    fn note_read(&mut self, reader: ReaderId, bytes: &Range<u64>) -> Option<Range<u64>> {
+        let reader = self.readers.get_mut(&reader)?;
+        self.parts.read(&mut reader.parts, bytes);
+        Some(reader.pattern.next(bytes))
     }
 
     fn reader_of(&self, read: ReadId) -> Option<&ReaderState<O>> {

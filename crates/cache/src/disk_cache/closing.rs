@@ -1,7 +1,7 @@
 //! [`FileClosing`]: ends the periods in which readers have a file open.
 
 use super::DiskCache;
-use super::cached_file::CachedFile;
+use super::cached_file::{CachedFile, OpenFileParts};
 use super::shared::CacheShared;
 use crate::disk_cache::CacheOrigin;
 use std::sync::Arc;
@@ -67,25 +67,26 @@ impl<O: CacheOrigin> FileClosing<O> {
         if !file.is_idle() {
             return;
         }
+        OpenFileParts(file).note_requests();
         let closing = file.clone();
         let closed = self.0.shared.on_disk(move || {
             closing.end_period();
             closing.flush().ok();
             let claimed = closing.store.claimed_bytes();
-            if claimed == 0
-                && let Ok(was_there) = closing.store.remove()
-            {
-                // Without a claim, the data was of no use.
-                if was_there {
+            if claimed == 0 {
+                // Without a claim, the data was of no use. If it cannot be removed, the next open does it.
+                if matches!(closing.store.remove(), Ok(true)) {
                     closing.shared.context.remove_empty_directories(&closing.key);
                 }
                 return 0;
             }
-            claimed
+            closing.store.detach(closing.shared.now());
+            // The space of parts that were given up and could not be freed counts until it is.
+            closing.store.held_bytes()
         });
-        let claimed = closed.await;
+        let held = closed.await;
         *open = None;
-        match claimed {
+        match held {
             Some(0) => _ = self.0.shared.index.remove(&file.key),
             Some(bytes) => self.0.shared.index.closed(&file.key, bytes, self.0.shared.used_now()),
             // The job did not run, so the disk is unchanged.

@@ -21,7 +21,6 @@ impl CacheCounter {
 pub(super) struct CacheCounters {
     pub(super) opens: CacheCounter,
     pub(super) uncached_opens: CacheCounter,
-    pub(super) direct_opens: CacheCounter,
     pub(super) closes: CacheCounter,
     pub(super) bytes_delivered: CacheCounter,
     pub(super) bytes_hit: CacheCounter,
@@ -32,6 +31,7 @@ pub(super) struct CacheCounters {
     pub(super) bytes_bypassed: CacheCounter,
     pub(super) damaged_blocks: CacheCounter,
     pub(super) evicted_files: CacheCounter,
+    pub(super) evicted_parts: CacheCounter,
     pub(super) evicted_bytes: CacheCounter,
 }
 
@@ -64,8 +64,6 @@ pub struct DiskCacheStatus {
     pub uncached_opens: u64,
     /// Number of closes of such files.
     pub closes: u64,
-    /// Number of opens after which clients read a file directly on this machine. Their bytes count as read from the disk.
-    pub direct_opens: u64,
     /// Number of bytes that readers got.
     pub bytes_delivered: u64,
     /// Number of bytes that were read from the disk.
@@ -86,6 +84,8 @@ pub struct DiskCacheStatus {
     pub damaged_blocks: u64,
     /// Number of files that were removed to make room.
     pub evicted_files: u64,
-    /// Their bytes.
+    /// Number of parts that were removed from files of which others stay, to make room.
+    pub evicted_parts: u64,
+    /// The bytes of both.
     pub evicted_bytes: u64,
 }

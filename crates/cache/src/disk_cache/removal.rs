@@ -1,52 +1,28 @@
-//! Periodic work: files are removed when the disk is too full, and the new blocks of open files are flushed.
+//! Periodic work: files and parts of files are removed when the disk is too full, and the new blocks of open files are
+//! flushed.
 
 use super::aged_removal::AgedRemoval;
-use super::cache_index::ParkedFiles;
+use super::cache_index::{ParkedFiles, RemovalUnit};
+use super::cached_file::OpenFileParts;
+use super::paused_removals::PausedRemovals;
 use super::pins::PinnedPaths;
-use super::table::{LockedSlot, SlotInUse};
+use super::removal_batch::{RemovalBatch, RemovedBatch};
 use super::{CacheOrigin, DiskCache};
 use crate::CacheKey;
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Interval in which the used space is compared with the limits.
 pub(super) const INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum number of files that one job of the disk removes.
-pub(super) const BATCH_FILES: usize = 64;
-/// Maximum number of files that are looked at for a batch, because files in use are passed over.
+/// Maximum number of units that are looked at for a batch, because those in use are passed over.
 const BATCH_LOOKS: usize = 256;
-
-/// A file that nobody has open. Nobody can open it until it has been removed.
-pub(super) struct RemovableFile<O: CacheOrigin> {
-    // Unlocked before the table is asked whether the slot is still used.
-    _locked: LockedSlot<O>,
-    _slot: SlotInUse<O>,
-    key: CacheKey,
-    bytes: u64,
-}
-
-impl<O: CacheOrigin> RemovableFile<O> {
-    pub(super) fn new(locked: LockedSlot<O>, slot: SlotInUse<O>, key: CacheKey, bytes: u64) -> Self {
-        Self { _locked: locked, _slot: slot, key, bytes }
-    }
-}
-
-/// The result of the removal of some files.
-#[derive(Default)]
-pub(super) struct RemovedBatch {
-    pub(super) files: usize,
-    pub(super) bytes: u64,
-    /// Number of bytes of files that were not there.
-    pub(super) missing: u64,
-    /// Files that could not be removed, with their sizes.
-    pub(super) failed: Vec<(CacheKey, u64)>,
-    /// The disk has failed.
-    pub(super) has_failed: bool,
-}
+/// Number of files with an error of the disk, after which a round ends. A single one may be an error of that file.
+pub(super) const DISK_FAILURES_MAX: usize = 2;
 
 /// One round of removals.
-struct RemovalRound {
+struct RemovalRound<'a> {
     /// Total and used bytes of the file system at the begin.
     usage: (u64, u64),
     /// Number of bytes that had been stored since the start of the server then.
@@ -54,21 +30,69 @@ struct RemovalRound {
     /// Numbers of bytes that are still to be removed: of the disk, and of the cached files.
     excesses: (u64, u64),
     removed: u64,
-    /// Files that are in use or pinned.
+    /// Units that are in use or pinned, or whose removal has failed.
     passed_over: ParkedFiles,
+    /// Units that are left in part, or that a full disk could not remove.
+    next: ParkedFiles,
+    /// Files of which nothing is removed in this round, because that has failed, or because they are removed as a whole
+    /// only and were requested.
+    kept: HashSet<CacheKey>,
+    /// Files of which nothing is removed for a while, and the uptime.
+    paused: (&'a mut PausedRemovals, i64),
+    /// Number of files with an error of the disk.
+    disk_failures: usize,
+    /// The disk is too full to remove parts of files, so only files go.
+    is_whole_only: bool,
     pinned: PinnedPaths,
     /// Files that could not be removed, with their sizes.
     failed: Vec<(CacheKey, u64)>,
 }
 
-impl RemovalRound {
+impl<'a> RemovalRound<'a> {
+    fn new(
+        (usage, stored): ((u64, u64), u64),
+        excesses: (u64, u64),
+        pinned: PinnedPaths,
+        paused: (&'a mut PausedRemovals, i64),
+    ) -> Self {
+        Self {
+            usage,
+            stored,
+            excesses,
+            removed: 0,
+            passed_over: ParkedFiles::default(),
+            next: ParkedFiles::default(),
+            kept: HashSet::new(),
+            paused,
+            disk_failures: 0,
+            is_whole_only: false,
+            pinned,
+            failed: Vec::new(),
+        }
+    }
+
     /// Returns the number of bytes that are still to be removed.
     fn excess(&self) -> u64 {
         self.excesses.0.max(self.excesses.1)
     }
 
+    /// Reports whether nothing of a file may be removed in this round.
+    fn must_stay(&mut self, key: &CacheKey) -> bool {
+        self.pinned.contain(key) || self.kept.contains(key) || self.paused.0.contain(key, self.paused.1)
+    }
+
     /// Takes the result of a removal. Files that were only recorded count as cached, and use nothing of the disk.
     fn add(&mut self, removed: RemovedBatch) {
+        // What was removed makes room for new state files.
+        self.is_whole_only = removed.is_full || self.is_whole_only && removed.bytes == 0;
+        self.disk_failures += removed.disk_failures;
+        for key in removed.failed_parts {
+            self.paused.0.add(key.clone(), self.paused.1);
+            self.kept.insert(key);
+        }
+        self.kept.extend(removed.kept);
+        removed.passed_over.into_iter().for_each(|unit| self.passed_over.push(unit));
+        removed.next.into_iter().for_each(|unit| self.next.push(unit));
         let (of_disk, of_files) = self.excesses;
         let of_index = removed.bytes.saturating_add(removed.missing);
         self.excesses = (of_disk.saturating_sub(removed.bytes), of_files.saturating_sub(of_index));
@@ -110,8 +134,14 @@ impl<O: CacheOrigin> DiskCache<O> {
 
     /// Removes files until the used space is within the limits, and determines how much can be stored.
     async fn make_room_on_disk(self: &Arc<Self>) {
+        let mut paused = self.shared.round.lock().await;
         let (context, stored) = (self.shared.context.clone(), self.shared.stored());
-        let usage = self.shared.on_disk(move || context.disk.usage()).await;
+        let look = move || {
+            // The start may not have found out whether there can be parts.
+            context.try_discard().ok();
+            context.disk.usage()
+        };
+        let usage = self.shared.on_disk(look).await;
         let Some(Ok(usage)) = usage else { return };
         self.shared.total.store(usage.0, Ordering::Relaxed);
         self.shared.used.store(usage.1, Ordering::Relaxed);
@@ -121,13 +151,12 @@ impl<O: CacheOrigin> DiskCache<O> {
         if self.shared.trust.is_compared() {
             self.shared.pins.set_capacity(capacity);
         }
-        let (passed_over, failed) = (ParkedFiles::default(), Vec::new());
-        let pinned = self.shared.kept_paths();
-        let mut round = RemovalRound { usage, stored, excesses, removed: 0, passed_over, pinned, failed };
+        let paused = (&mut *paused, self.shared.clock.now().uptime);
+        let mut round = RemovalRound::new((usage, stored), excesses, self.shared.kept_paths(), paused);
         let mut is_full = self.note_room(&round);
         while round.excess() > 0 && !self.shared.trust.holds_removals() {
             let (batch, is_last) = self.next_batch(&mut round);
-            let removed = self.remove_batch(batch).await;
+            let removed = batch.remove(self).await;
             let has_failed = removed.has_failed;
             round.add(removed);
             is_full = self.note_room(&round);
@@ -135,13 +164,14 @@ impl<O: CacheOrigin> DiskCache<O> {
                 // What is too much is not known yet.
                 self.shared.trust.hurry();
             }
-            if is_last || has_failed {
+            if is_last || has_failed || round.disk_failures >= DISK_FAILURES_MAX {
                 break;
             }
             tokio::task::yield_now().await;
         }
         let too_much = round.excess();
         self.shared.index.put_back(round.passed_over);
+        self.shared.index.put_back_as_oldest(round.next);
         for (key, bytes) in round.failed {
             self.shared.index.put_again(&key, Some(bytes), self.shared.clock.now());
         }
@@ -154,60 +184,44 @@ impl<O: CacheOrigin> DiskCache<O> {
         }
     }
 
-    /// Takes the next files without readers out of the index. Returns also whether there are no more.
-    fn next_batch(self: &Arc<Self>, round: &mut RemovalRound) -> (Vec<RemovableFile<O>>, bool) {
-        let (mut batch, mut bytes_of_batch) = (Vec::new(), 0_u64);
+    /// Takes the next units without readers out of the index. Returns also whether there are no more.
+    fn next_batch(self: &Arc<Self>, round: &mut RemovalRound<'_>) -> (RemovalBatch<O>, bool) {
+        let mut batch = RemovalBatch::default();
         for _ in 0..BATCH_LOOKS {
-            if batch.len() >= BATCH_FILES || bytes_of_batch >= round.excess() {
+            if batch.is_full() || batch.bytes() >= round.excess() {
                 break;
             }
-            let Some((key, bytes)) = self.shared.index.next_to_remove() else { return (batch, true) };
-            let slot = self.table.slot(&key);
-            match slot.lock_closed().filter(|_| !round.pinned.contain(&key)) {
-                Some(locked) => {
-                    self.shared.index.evict(&key);
-                    bytes_of_batch = bytes_of_batch.saturating_add(bytes);
-                    batch.push(RemovableFile::new(locked, slot, key, bytes));
-                }
-                None => self.shared.index.park(&key, &mut round.passed_over),
+            let Some(unit) = self.shared.index.next_to_remove() else { return (batch, true) };
+            if !self.take_unit(&mut batch, &unit, round) {
+                self.shared.index.park(&unit, &mut round.passed_over);
             }
         }
         (batch, false)
     }
 
-    /// Removes files.
-    pub(super) async fn remove_batch(&self, batch: Vec<RemovableFile<O>>) -> RemovedBatch {
-        let mut removed = RemovedBatch::default();
-        if batch.is_empty() {
-            return removed;
+    /// Takes a unit, if it may go. On a full disk, a file without requests goes as a whole instead of a part of it.
+    fn take_unit(
+        &self,
+        batch: &mut RemovalBatch<O>,
+        unit: &RemovalUnit,
+        round: &mut RemovalRound<'_>,
+    ) -> bool {
+        if round.must_stay(&unit.key) {
+            return false;
         }
-        let context = self.shared.context.clone();
-        let keys: Vec<CacheKey> = batch.iter().map(|file| file.key.clone()).collect();
-        let results = self.shared.on_disk(move || context.remove_all(&keys)).await.unwrap_or_default();
-        removed.has_failed = results.len() < batch.len();
-        // Without a result, a file may still be there.
-        let results = results.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
-        for (file, result) in batch.into_iter().zip(results) {
-            match result.and_then(|result| self.note_removed(&file.key, result)) {
-                Some(true) => {
-                    self.shared.counters.evicted_files.add(1);
-                    self.shared.counters.evicted_bytes.add(file.bytes);
-                    removed.files += 1;
-                    removed.bytes = removed.bytes.saturating_add(file.bytes);
-                }
-                Some(false) => removed.missing = removed.missing.saturating_add(file.bytes),
-                None => {
-                    removed.has_failed |= self.shared.has_failed();
-                    removed.failed.push((file.key.clone(), file.bytes));
-                }
-            }
+        if !round.is_whole_only {
+            return batch.take(self, unit, round.excess().saturating_sub(batch.bytes()));
         }
-        removed
+        let is_taken = batch.take_whole(self, unit);
+        if !is_taken {
+            round.kept.insert(unit.key.clone());
+        }
+        is_taken
     }
 
     /// Determines how much can be stored until the next look at the disk. While that is nothing and files have to
     /// be removed, nothing is stored. Returns whether this is so.
-    fn note_room(&self, round: &RemovalRound) -> bool {
+    fn note_room(&self, round: &RemovalRound<'_>) -> bool {
         let (total, used) = round.usage;
         let stored = self.shared.stored().saturating_sub(round.stored);
         let used = used.saturating_add(stored).saturating_sub(round.removed);
@@ -218,13 +232,16 @@ impl<O: CacheOrigin> DiskCache<O> {
         is_full
     }
 
-    /// Makes durable what was stored of open files, unless the disk has failed lately.
+    /// Makes durable what was stored of open files, unless the disk has failed lately. Tells the order of removals which
+    /// parts of them were requested.
     pub async fn flush(&self) {
-        for file in self.table.files() {
+        let files = self.table.files();
+        files.iter().for_each(|file| OpenFileParts(file).note_requests());
+        for file in files {
             if self.shared.has_failed() {
                 return;
             }
-            if file.store.unclaimed_bytes() > 0 {
+            if file.store.has_new_claims() {
                 self.shared.on_disk(move || file.flush()).await;
             }
         }

@@ -10,6 +10,9 @@ use thiserror::Error;
 pub struct DiskCacheSettings {
     /// Size of the blocks of new files.
     pub block_bytes: u64,
+    /// Size of the parts of larger files that are removed one by one, rounded up to whole blocks; `None` to remove whole
+    /// files only. So it is on a file system that cannot free parts of files.
+    pub part_bytes: Option<u64>,
     /// Maximum number of bytes in memory between their request at the origin and their arrival on disk.
     pub memory_bytes: u64,
     /// Number of bytes of files whose pages have checksums in memory; they take 1/680 of it. More than the system can
@@ -25,26 +28,6 @@ pub struct DiskCacheSettings {
     pub cold: Option<ColdFiles>,
     /// Limits of directories.
     pub quotas: Vec<DirectoryQuota>,
-    /// Clients on this machine may read complete files directly; `None` if not.
-    pub direct: Option<DirectAccess>,
-}
-
-/// Direct reads of complete files by clients on this machine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DirectAccess {
-    /// The accounts that may read such files.
-    pub readers: DirectReaders,
-    /// Time in which a client opens the file to which it was sent.
-    pub lease: Duration,
-}
-
-/// Accounts that may read files of the cache.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DirectReaders {
-    /// Those of the group of the server.
-    Group,
-    /// All.
-    World,
 }
 
 /// The removal of files that nobody has opened for long.

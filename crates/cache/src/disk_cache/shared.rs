@@ -6,10 +6,11 @@ use super::closing::FilesInUse;
 use super::counters::CacheCounters;
 use super::fetch_memory::FetchMemory;
 use super::index_trust::IndexTrust;
+use super::paused_removals::PausedRemovals;
 use super::period::CacheObserver;
 use super::pins::CachePins;
 use crate::CacheKey;
-use crate::store::StoreContext;
+use crate::store::{StoreContext, is_full};
 use base::Owner;
 use rustix::io::Errno;
 use std::io;
@@ -54,6 +55,8 @@ pub(super) struct CacheShared {
     /// The time of the last failure of the disk.
     failed: AtomicI64,
     logged: AtomicI64,
+    /// Locked during a round of removals, because another one would count the same excess.
+    pub(super) round: tokio::sync::Mutex<PausedRemovals>,
     /// Wakes the removal of files.
     pub(super) removal: Notify,
     /// Wakes the reduction of directories to their quotas.
@@ -106,6 +109,7 @@ impl CacheShared {
             used: AtomicU64::new(0),
             failed: AtomicI64::new(i64::MIN),
             logged: AtomicI64::new(i64::MIN),
+            round: tokio::sync::Mutex::default(),
             removal: Notify::new(),
             quotas: Notify::new(),
             counters: CacheCounters::default(),
@@ -164,6 +168,16 @@ impl CacheShared {
 
     /// Takes an error of the disk. Unless it is about one file, nothing is stored for a while.
     pub(super) fn note_disk_failure(&self, key: &CacheKey, error: &io::Error) {
+        self.note_removal_failure(key, error);
+        // A removal does not help against other failures.
+        if is_full(error) {
+            self.removal.notify_one();
+        }
+    }
+
+    /// Takes an error of the disk during a removal, as [`CacheShared::note_disk_failure`] does. It does not cause another
+    /// removal, which would fail in the same way at once.
+    pub(super) fn note_removal_failure(&self, key: &CacheKey, error: &io::Error) {
         if !is_about_disk(error) {
             if self.may_log() {
                 tracing::warn!(file = %key.data().shown(), %error, "the file is not cached");
@@ -172,10 +186,6 @@ impl CacheShared {
         }
         self.failed.store(self.now(), Ordering::Release);
         self.set_full(true);
-        // A removal does not help against other failures.
-        if matches!(Errno::from_io_error(error), Some(Errno::NOSPC | Errno::DQUOT)) {
-            self.removal.notify_one();
-        }
         if self.may_log() {
             tracing::warn!(
                 file = %key.data().shown(), %error,
@@ -217,27 +227,11 @@ impl CacheShared {
         owner: Owner,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
-        Self::run_on(&self.writes, owner, job).await
-    }
-
-    /// Runs a job of the server that reads. `None` if it could not be run.
-    pub(super) async fn read_disk<T: Send + 'static>(
-        &self,
-        job: impl FnOnce() -> T + Send + 'static,
-    ) -> Option<T> {
-        Self::run_on(&self.reads, Owner::SERVER, job).await
-    }
-
-    async fn run_on<T: Send + 'static>(
-        threads: &Arc<Pool>,
-        owner: Owner,
-        job: impl FnOnce() -> T + Send + 'static,
-    ) -> Option<T> {
         let (done, result) = oneshot::channel();
         let job = move || {
             done.send(job()).ok();
         };
-        threads.run_surely(owner, Box::new(job));
+        self.writes.run_surely(owner, Box::new(job));
         result.await.ok()
     }
 }

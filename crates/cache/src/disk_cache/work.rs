@@ -196,8 +196,11 @@ impl<O: CacheOrigin> CachedFile<O> {
             false => Err(std::io::ErrorKind::StorageFull.into()),
         };
         drop(content);
+        // The space of an earlier block at its place is being freed, so it is stored when it is fetched again.
+        let is_early = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ResourceBusy;
         if let Err(error) = &written
             && self.may_store()
+            && !is_early(error)
         {
             self.shared.note_disk_failure(&self.key, error);
             if !is_about_disk(error) {

@@ -32,7 +32,8 @@ pub struct S3FifoPolicy<K, S = RandomState> {
     units: usize,
 }
 
-/// A unit that was taken out of the order, because it could not be removed.
+/// A unit that was taken out of the order, because it could not be removed, or is being removed.
+#[derive(Clone)]
 pub(crate) struct ParkedUnit<K> {
     pub(crate) key: K,
     hits: u8,
@@ -143,12 +144,29 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> S3FifoPolicy<K, S> {
 
     /// Puts a unit back, at the new end of its queue.
     pub(crate) fn put_back(&mut self, parked: &ParkedUnit<K>, bytes: u64) {
-        if let Some(position) = self.arena.add(parked.key, bytes, parked.queue) {
-            if let Some(unit) = self.arena.get_mut(position) {
-                unit.hits = parked.hits;
-            }
+        if let Some(position) = self.add_parked(parked, bytes) {
             self.queues.of(parked.queue).push(&mut self.arena, position);
         }
+    }
+
+    /// Puts a unit back, at the old end of its queue.
+    pub(crate) fn put_back_as_oldest(&mut self, parked: &ParkedUnit<K>, bytes: u64) {
+        if let Some(position) = self.add_parked(parked, bytes) {
+            self.queues.of(parked.queue).push_oldest(&mut self.arena, position);
+        }
+    }
+
+    fn add_parked(&mut self, parked: &ParkedUnit<K>, bytes: u64) -> Option<u32> {
+        let position = self.arena.add(parked.key, bytes, parked.queue)?;
+        if let Some(unit) = self.arena.get_mut(position) {
+            unit.hits = parked.hits;
+        }
+        Some(position)
+    }
+
+    /// Reports whether a unit was requested since it entered its queue, or since the last round of the queue.
+    pub(crate) fn has_hits(&self, key: K) -> bool {
+        self.rank(key) & HITS_MAX > 0
     }
 
     /// Returns the queue and the hits of a unit in one number; 0 if it is not in the order.

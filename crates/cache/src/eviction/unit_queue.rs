@@ -125,6 +125,22 @@ impl UnitQueue {
         self.newest = Some(position);
     }
 
+    /// Adds a unit of the arena as the oldest one.
+    pub(super) fn push_oldest<K: Copy + Eq + Hash, S: BuildHasher>(
+        &mut self,
+        arena: &mut UnitArena<K, S>,
+        position: u32,
+    ) {
+        let Some(unit) = arena.get_mut(position) else { return };
+        (unit.newer, unit.older) = (self.oldest, None);
+        self.bytes += unit.bytes;
+        match self.oldest.and_then(|oldest| arena.get_mut(oldest)) {
+            Some(after) => after.older = Some(position),
+            None => self.newest = Some(position),
+        }
+        self.oldest = Some(position);
+    }
+
     /// Sets the size of a unit of the queue.
     pub(super) fn resize<K: Copy + Eq + Hash, S: BuildHasher>(
         &mut self,

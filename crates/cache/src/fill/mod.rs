@@ -162,16 +162,23 @@ impl FileFill {
         self.reads.contains_key(&read) && self.disk_reads.iter().any(|(one, _)| *one == read)
     }
 
-    /// Gives up a block, whose bytes on disk may be removed then. Returns `false` if it is not stored, or
-    /// is being read.
-    pub fn evict(&mut self, block: u64) -> bool {
-        let bytes = self.bytes_of(block);
+    /// Reports whether blocks are being fetched, stored, or read from the disk.
+    #[must_use]
+    pub fn is_busy(&self, blocks: &Range<u64>) -> bool {
+        let bytes = self.bytes_of(blocks.start).start..self.bytes_of(blocks.end.saturating_sub(1)).end;
         let is_read = |(_, read): &(ReadId, Range<u64>)| read.start < bytes.end && bytes.start < read.end;
-        if !self.stored.contains(block) || self.disk_reads.iter().any(is_read) {
-            return false;
+        // Fetches do not overlap, so the last one that begins before the end has the last block.
+        let fetch = self.fetches.range(..blocks.end).next_back();
+        fetch.is_some_and(|(_, fetch)| fetch.blocks.end > blocks.start) || self.disk_reads.iter().any(is_read)
+    }
+
+    /// Gives up blocks, whose bytes on disk may be removed then. Returns `false` if some of them are busy.
+    pub fn evict(&mut self, blocks: &Range<u64>) -> bool {
+        let is_busy = self.is_busy(blocks);
+        if !is_busy {
+            blocks.clone().for_each(|block| self.stored.remove(block));
         }
-        self.stored.remove(block);
-        true
+        !is_busy
     }
 
     /// Returns the bytes of a block.

@@ -224,12 +224,13 @@ impl FillHarness {
         self.perform(actions);
     }
 
-    /// Evicts a block, if it may go, and makes its bytes on disk useless.
+    /// Evicts some blocks, if they may go, and makes their bytes on disk useless.
     fn evict_some(&mut self) {
-        let block = self.below(self.fill.stored().len());
-        if self.fill.evict(block) {
-            let bytes = self.fill.bytes_of(block);
-            let place = usize::try_from(bytes.start).unwrap()..usize::try_from(bytes.end).unwrap();
+        let first = self.below(self.fill.stored().len());
+        let last = (first + self.below(4)).min(self.fill.stored().len() - 1);
+        if self.fill.evict(&(first..last + 1)) {
+            let (begin, end) = (self.fill.bytes_of(first).start, self.fill.bytes_of(last).end);
+            let place = usize::try_from(begin).unwrap()..usize::try_from(end).unwrap();
             self.disk[place].fill(0xee);
         }
     }

@@ -4,7 +4,8 @@
 //! so a claim is true after a power cut at any point. Each block is compared with its checksum when it is
 //! read, in case something else has changed the data.
 
-mod second_name;
+mod ending;
+mod release;
 
 use super::page_checksums::append_page_checksums;
 use super::page_read::PageRead;
@@ -13,6 +14,7 @@ use super::store_context::{DATA_ATTRIBUTE, found, is_unclaimed};
 use super::{CacheDiskFile, CacheKey, OriginVersion, StoreContext, StoredState, access_history};
 use crate::{BlockMap, CacheAccess, CacheChecks};
 use digest::{Algorithm, RunningChecksum, crc32c, pages::PAGE_BYTES};
+use release::{UnfreedBlocks, forget};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, IoSliceMut};
 use std::ops::{ControlFlow, Range};
@@ -81,7 +83,7 @@ pub struct BlockStore {
 }
 
 struct Claiming {
-    /// The files at the names are no longer those of this store.
+    /// The files at the names are no longer those of this store, or it is closed.
     is_removed: bool,
     /// When the last record of accesses was written, in seconds since the epoch.
     recorded: i64,
@@ -95,8 +97,12 @@ struct StoreState {
     writes: u64,
     /// Blocks that were dropped and that the state on disk may still claim.
     dropped: HashSet<u64>,
+    /// In the order in which they were given up.
+    unfreed: Vec<UnfreedBlocks>,
     has_new_claims: bool,
     has_new_accesses: bool,
+    /// The store is closed or removed, so another one can release blocks of the same data.
+    is_ended: bool,
     /// Number of bytes that the state on disk claims.
     claimed: u64,
 }
@@ -138,6 +144,8 @@ impl BlockStore {
             (Some(DecodedState::Valid(state)), Some(data))
                 if state.is_of(&version) && data.status()?.size >= state.stored_end() =>
             {
+                // A stop between the end of a claim and the release of its space leaves it. The next open tries it again.
+                context.free_empty_parts(&state, &*data).ok();
                 (StoredState { version: Some(version), ..*state }, OnceLock::from(data))
             }
             (Some(_), data) => {
@@ -160,8 +168,10 @@ impl BlockStore {
             unclaimed: HashMap::new(),
             writes: 0,
             dropped: HashSet::new(),
+            unfreed: Vec::new(),
             has_new_claims: false,
             has_new_accesses: false,
+            is_ended: false,
         };
         Ok(Self {
             context: context.clone(),
@@ -402,6 +412,8 @@ impl BlockStore {
         let mut state = self.state();
         match state.checksum(block) {
             Some(Some(expected)) => expected == found,
+            // They may be zeros of a hole.
+            Some(None) if state.is_ended && self.context.part_bytes().is_some() => false,
             Some(None) => {
                 state.stored.checksums.set(block, Some(found));
                 state.has_new_accesses = true;
@@ -424,14 +436,22 @@ impl BlockStore {
     /// Writes a block. It is durable and claimed after the next flush.
     ///
     /// # Errors
-    /// Errors of the disk.
+    /// Errors of the disk. `ResourceBusy` for a block that was given up and whose space is not free yet.
     pub fn write(&self, block: u64, content: &[u8], now: i64) -> io::Result<()> {
         let bytes = self.bytes_of(block);
         if bytes.end.saturating_sub(bytes.start) != content.len() as u64 || content.is_empty() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         // A claim without checksum must not outlive the content that it is about.
-        if self.state().dropped.contains(&block) {
+        let (is_dropped, is_unfreed) = {
+            let state = self.state();
+            let is_unfreed = state.unfreed.iter().any(|unfreed| unfreed.blocks.contains(&block));
+            (state.dropped.contains(&block), is_unfreed)
+        };
+        if is_unfreed {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        if is_dropped {
             self.flush(now)?;
         }
         if self.data.get().is_none() {
@@ -471,12 +491,21 @@ impl BlockStore {
         state.has_new_accesses = true;
     }
 
+    /// Reports whether there is something to do for a flush, apart from the record of accesses.
+    pub(crate) fn has_new_claims(&self) -> bool {
+        let state = self.state();
+        state.has_new_claims || !state.unclaimed.is_empty() || !state.unfreed.is_empty()
+    }
+
     /// Makes all written blocks durable, and claims them.
     ///
     /// # Errors
     /// Errors of the disk. The blocks remain to be claimed then.
     pub fn flush(&self, now: i64) -> io::Result<()> {
-        let mut claiming = self.claiming();
+        self.flush_claims(&mut self.claiming(), now)
+    }
+
+    fn flush_claims(&self, claiming: &mut Claiming, now: i64) -> io::Result<()> {
         if claiming.is_removed {
             return Ok(());
         }
@@ -530,36 +559,10 @@ impl BlockStore {
                 }
                 state.claimed = claimed;
                 self.context.journal.stored(&self.key, claimed, used);
-                state.dropped.retain(|block| !dropped.contains(block));
+                forget(&mut state.dropped, &dropped);
             }
             Err(_) => state.has_new_claims = true,
         }
         replaced
-    }
-
-    /// Removes the files of this store. Readers that have it open can still read what is stored. Returns whether there
-    /// were any.
-    ///
-    /// # Errors
-    /// Errors of the disk.
-    pub fn remove(&self) -> io::Result<bool> {
-        let mut claiming = self.claiming();
-        if claiming.is_removed {
-            return Ok(false);
-        }
-        claiming.is_removed = true;
-        if self.data.get().is_none() {
-            // What is there now is not of this store.
-            return Ok(false);
-        }
-        let exists = |path| match found(self.context.disk.open(path)) {
-            Ok(file) => Ok(file.is_some()),
-            Err(StoreError::Foreign) => Ok(false),
-            // It may be there, and claim blocks.
-            Err(StoreError::Disk(error)) => Err(error),
-        };
-        let (has_data, has_state) = (exists(self.key.data())?, exists(&self.key.state())?);
-        self.context.unlink(&self.key, has_data, has_state)?;
-        Ok(has_data || has_state)
     }
 }

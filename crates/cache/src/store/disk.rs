@@ -18,10 +18,6 @@ pub trait CacheDisk: Send + Sync {
     fn create(&self, path: &LogicalPath) -> io::Result<Arc<dyn CacheDiskFile>>;
     /// Renames a file and replaces an existing one.
     fn rename(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<()>;
-    /// Gives a file a second name, and creates missing directories above it. The name must not exist.
-    fn add_name(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<()>;
-    /// Removes a second name, and the permissions of others at the file.
-    fn remove_name(&self, name: &LogicalPath) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &LogicalPath) -> io::Result<()>;
     /// Removes an empty directory.
@@ -50,18 +46,16 @@ pub trait CacheDiskFile: Send + Sync {
     fn read_now(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> bool;
     /// Writes all bytes.
     fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()>;
+    /// Frees the space of a range, which reads as zeros afterwards. The size stays. `EOPNOTSUPP` if the file system cannot.
+    fn discard(&self, offset: u64, length: u64) -> io::Result<()>;
     /// Waits until data and size are durable.
     fn sync(&self) -> io::Result<()>;
     /// Returns the status.
     fn status(&self) -> io::Result<PlainStatus>;
-    /// Sets the permissions.
-    fn set_mode(&self, mode: u32) -> io::Result<()>;
     /// Sets an extended attribute.
     fn set_attribute(&self, name: &str, value: &[u8]) -> io::Result<()>;
     /// Reports whether there is an extended attribute.
     fn has_attribute(&self, name: &str) -> io::Result<bool>;
-    /// Reports whether the file is also open elsewhere.
-    fn is_open_elsewhere(&self) -> io::Result<bool>;
     /// Locks the file until it is closed. Returns whether no other process has it.
     fn try_lock(&self) -> io::Result<bool>;
 }
@@ -85,14 +79,6 @@ impl CacheDisk for PlainTree {
 
     fn rename(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<()> {
         Self::rename(self, from, to)
-    }
-
-    fn add_name(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<()> {
-        Self::add_name(self, from, to)
-    }
-
-    fn remove_name(&self, name: &LogicalPath) -> io::Result<()> {
-        Self::remove_name(self, name)
     }
 
     fn remove(&self, path: &LogicalPath) -> io::Result<()> {
@@ -141,6 +127,10 @@ impl CacheDiskFile for PlainFile {
         Self::write_at(self, offset, from)
     }
 
+    fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        Self::discard(self, offset, length)
+    }
+
     fn sync(&self) -> io::Result<()> {
         Self::sync(self)
     }
@@ -149,20 +139,12 @@ impl CacheDiskFile for PlainFile {
         Self::status(self)
     }
 
-    fn set_mode(&self, mode: u32) -> io::Result<()> {
-        Self::set_mode(self, mode)
-    }
-
     fn set_attribute(&self, name: &str, value: &[u8]) -> io::Result<()> {
         Self::set_attribute(self, name, value)
     }
 
     fn has_attribute(&self, name: &str) -> io::Result<bool> {
         Self::has_attribute(self, name)
-    }
-
-    fn is_open_elsewhere(&self) -> io::Result<bool> {
-        Self::is_open_elsewhere(self)
     }
 
     fn try_lock(&self) -> io::Result<bool> {

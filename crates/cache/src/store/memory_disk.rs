@@ -8,6 +8,7 @@ use base::{LogicalPath, SplitMix64};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSliceMut};
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use storage::{PlainKind, PlainStatus};
 
@@ -21,9 +22,9 @@ const SECTOR: usize = 512;
 struct Inode {
     content: Vec<u8>,
     durable: Vec<u8>,
+    /// For each byte of the content, whether its space was freed. The bytes behind it have theirs.
+    freed: Vec<bool>,
     attributes: BTreeSet<String>,
-    mode: u32,
-    is_open_elsewhere: bool,
     is_sparse: bool,
     /// It is a file of the recorded index.
     is_index: bool,
@@ -60,6 +61,14 @@ struct State {
     /// Interval of reads without waiting that find only a part of their bytes in memory; 0 for none.
     cold_one_of: u64,
     reads_now: u64,
+    /// Calls of this kind fail for files with this text in their paths.
+    faults_at: Vec<(&'static str, &'static str, i32)>,
+}
+
+impl Inode {
+    fn allocated(&self) -> u64 {
+        (self.content.len() - self.freed.iter().filter(|is_freed| **is_freed).count()) as u64
+    }
 }
 
 impl State {
@@ -119,7 +128,12 @@ impl MemoryDisk {
 
     fn call_at(&self, name: &'static str, path: &LogicalPath) -> io::Result<MutexGuard<'_, State>> {
         let is_index = path.as_bytes().starts_with(INDEX_DIRECTORY);
-        self.call_for(name, |_| is_index)
+        let is_at = |(call, text, _): &&(_, &str, _)| *call == name && path.text().contains(text);
+        let fault = self.lock().faults_at.iter().find(is_at).map(|(.., number)| *number);
+        match fault {
+            Some(number) => Err(io::Error::from_raw_os_error(number)),
+            None => self.call_for(name, |_| is_index),
+        }
     }
 
     fn call_for(
@@ -177,6 +191,11 @@ impl MemoryDisk {
         self.lock().always.push((call, error.raw_os_error()));
     }
 
+    /// Makes all calls of this kind fail for files with this text in their paths.
+    pub(crate) fn fail_at(&self, call: &'static str, text: &'static str, error: Errno) {
+        self.lock().faults_at.push((call, text, error.raw_os_error()));
+    }
+
     /// Lets reads hang, or go on.
     pub(crate) fn set_hanging(&self, hang: bool) {
         *self.1.0.lock().unwrap() = hang;
@@ -189,6 +208,7 @@ impl MemoryDisk {
         let have_happened = state.faults.is_empty();
         state.faults.clear();
         state.always.clear();
+        state.faults_at.clear();
         have_happened
     }
 
@@ -232,6 +252,16 @@ impl MemoryDisk {
 
     pub(crate) fn set_no_attributes(&self) {
         self.lock().has_no_attributes = true;
+    }
+
+    /// Returns the number of bytes of a range of a file that use space; `None` if there is no such file.
+    pub(crate) fn allocated_within(&self, path: &LogicalPath, range: &Range<u64>) -> Option<u64> {
+        let state = self.lock();
+        let inode = &state.inodes[*state.names.get(path)?];
+        let end = inode.content.len().min(range.end as usize);
+        let bytes = (range.start as usize).min(end)..end;
+        let freed = bytes.clone().filter(|at| inode.freed.get(*at).copied().unwrap_or(false)).count();
+        Some((bytes.len() - freed) as u64)
     }
 
     /// Returns the number of open files.
@@ -296,21 +326,9 @@ impl MemoryDisk {
 
     /// Changes a byte of a file.
     pub(crate) fn flip(&self, path: &LogicalPath, at: usize) {
-        let inode = self.lock().names[path];
-        self.lock().inodes[inode].content[at] ^= 0x40;
-    }
-
-    /// Lets another process open or close a file.
-    pub(crate) fn set_open_elsewhere(&self, path: &LogicalPath, is_open: bool) {
-        let inode = self.lock().names[path];
-        self.lock().inodes[inode].is_open_elsewhere = is_open;
-    }
-
-    /// Returns the content and the mode of a file.
-    pub(crate) fn content_and_mode(&self, path: &LogicalPath) -> Option<(Vec<u8>, u32)> {
-        let state = self.lock();
-        let inode = &state.inodes[*state.names.get(path)?];
-        Some((inode.content.clone(), inode.mode))
+        let mut state = self.lock();
+        let inode = state.names[path];
+        state.inodes[inode].content[at] ^= 0x40;
     }
 
     /// Returns all files.
@@ -324,6 +342,7 @@ impl MemoryDisk {
         (state.stop_after, state.opened) = (None, 0);
         state.faults.clear();
         state.always.clear();
+        state.faults_at.clear();
         Self(Arc::new(Mutex::new(state)), Arc::default())
     }
 
@@ -354,7 +373,7 @@ impl MemoryDisk {
                     }
                 }
                 after.truncate(size);
-                (inode.content, inode.durable) = (after.clone(), after);
+                (inode.content, inode.durable, inode.freed) = (after.clone(), after, Vec::new());
             }
             (state.names, state.durable) = (names.clone(), names);
             state.mounts += 1;
@@ -382,8 +401,12 @@ impl CacheDisk for MemoryDisk {
     }
 
     fn create(&self, path: &LogicalPath) -> io::Result<Arc<dyn CacheDiskFile>> {
+        // Also a full disk reports that.
+        if self.lock().names.contains_key(path) {
+            return Err(Errno::EXIST.into());
+        }
         let mut state = self.call_at("create", path)?;
-        if state.names.contains_key(path) || state.directories.contains(path) {
+        if state.directories.contains(path) {
             return Err(Errno::EXIST.into());
         }
         let above = std::iter::successors(path.parent(), LogicalPath::parent);
@@ -403,23 +426,6 @@ impl CacheDisk for MemoryDisk {
         state.pending.push((from.clone(), None));
         state.pending.push((to.clone(), Some(inode)));
         Ok(())
-    }
-
-    fn add_name(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<()> {
-        let mut state = self.call_at("add_name", to)?;
-        let inode = *state.names.get(from).ok_or(Errno::NOENT)?;
-        if state.names.contains_key(to) {
-            return Err(Errno::EXIST.into());
-        }
-        state.names.insert(to.clone(), inode);
-        state.pending.push((to.clone(), Some(inode)));
-        Ok(())
-    }
-
-    fn remove_name(&self, name: &LogicalPath) -> io::Result<()> {
-        let inode = *self.lock().names.get(name).ok_or(Errno::NOENT)?;
-        self.lock().inodes[inode].mode = 0o600;
-        self.remove(name)
     }
 
     fn remove(&self, path: &LogicalPath) -> io::Result<()> {
@@ -474,8 +480,7 @@ impl CacheDisk for MemoryDisk {
 
     fn usage(&self) -> io::Result<(u64, u64)> {
         let state = self.call("usage")?;
-        let inodes: BTreeSet<_> = state.names.values().collect();
-        let used = inodes.into_iter().map(|inode| state.inodes[*inode].content.len() as u64).sum();
+        let used = state.names.values().map(|inode| state.inodes[*inode].allocated()).sum();
         Ok((1 << 20, used))
     }
 
@@ -520,13 +525,33 @@ impl CacheDiskFile for MemoryFile {
         let mut state = self.call("write")?;
         let room = state.room.unwrap_or(u64::MAX).min(from.len() as u64) as usize;
         state.room = state.room.map(|left| left - room as u64);
-        let content = &mut state.inodes[self.inode].content;
+        let Inode { content, freed, .. } = &mut state.inodes[self.inode];
         let end = offset as usize + room;
+        let begin = freed.len().min(offset as usize);
+        let rewritten = begin..freed.len().min(end);
+        freed[rewritten].fill(false);
         if content.len() < end {
+            // What was never written has no space either.
+            let gap = content.len()..(offset as usize).max(content.len());
+            if !gap.is_empty() {
+                freed.resize(gap.start, false);
+                freed.resize(gap.end, true);
+            }
             content.resize(end, 0);
         }
         content[offset as usize..end].copy_from_slice(&from[..room]);
         if room < from.len() { Err(Errno::NOSPC.into()) } else { Ok(()) }
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        let mut state = self.call("discard")?;
+        let Inode { content, freed, .. } = &mut state.inodes[self.inode];
+        let end = content.len().min((offset + length) as usize);
+        let begin = end.min(offset as usize);
+        content[begin..end].fill(0);
+        freed.resize(freed.len().max(end), false);
+        freed[begin..end].fill(true);
+        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -540,17 +565,7 @@ impl CacheDiskFile for MemoryFile {
         let state = self.call("status")?;
         let inode = &state.inodes[self.inode];
         let size = inode.content.len() as u64;
-        Ok(PlainStatus {
-            size,
-            allocated: if inode.is_sparse { 0 } else { size },
-            modified: 0,
-            number: self.inode as u64,
-        })
-    }
-
-    fn set_mode(&self, mode: u32) -> io::Result<()> {
-        self.call("set_mode")?.inodes[self.inode].mode = mode;
-        Ok(())
+        Ok(PlainStatus { size, allocated: if inode.is_sparse { 0 } else { inode.allocated() }, modified: 0 })
     }
 
     fn set_attribute(&self, name: &str, _: &[u8]) -> io::Result<()> {
@@ -564,10 +579,6 @@ impl CacheDiskFile for MemoryFile {
 
     fn has_attribute(&self, name: &str) -> io::Result<bool> {
         Ok(self.call("attribute")?.inodes[self.inode].attributes.contains(name))
-    }
-
-    fn is_open_elsewhere(&self) -> io::Result<bool> {
-        Ok(self.call("lease")?.inodes[self.inode].is_open_elsewhere)
     }
 
     fn try_lock(&self) -> io::Result<bool> {

@@ -36,6 +36,8 @@ pub(crate) const DEPTH_MAX: usize = 64;
 #[cfg(test)]
 pub(crate) mod memory_disk;
 #[cfg(test)]
+mod part_tests;
+#[cfg(test)]
 mod tests;
 
 pub use block_store::{BlockStore, DamagedBlocks, StoreError};
@@ -50,4 +52,4 @@ pub(crate) use page_checksums::PageChecksums;
 pub(crate) use pin_file::add as add_pin;
 pub use pin_file::{CACHE_PINS_MAX, CachePin};
 pub(crate) use state_file::{DecodedState, StoredState, stored_bytes};
-pub(crate) use store_context::{StoreContext, found};
+pub(crate) use store_context::{FilePartsToRemove, RemainingFile, StoreContext, found, is_full};

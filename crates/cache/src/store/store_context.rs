@@ -3,10 +3,12 @@
 use super::cache_key::OWN_DIRECTORY;
 use super::state_file::{DecodedState, STATE_BYTES_MAX};
 use super::{CacheDisk, CacheDiskFile, CacheKey, IndexJournal, PageChecksums, StoreError, StoredState};
+use crate::part_layout::PartLayout;
 use base::{LogicalPath, Owner};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use storage::Pool;
@@ -20,6 +22,27 @@ const NAMES_MAX: usize = 100;
 /// Maximum number of directories whose removed names may come back after a power cut.
 const UNSYNCED_MAX: usize = 4096;
 
+/// Number of bytes that are freed to learn whether the disk can do that.
+const PROBE_BYTES: u64 = 4096;
+
+/// Parts of a file that are to be removed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum FilePartsToRemove {
+    /// These ones.
+    Parts(Vec<u32>),
+    /// As many of the last ones as have this number of bytes.
+    AtLeast(u64),
+}
+
+/// What is left of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct RemainingFile {
+    /// Its stored bytes; 0 if the file was removed.
+    pub(crate) bytes: u64,
+    /// The number of parts that were removed, of a file that is left.
+    pub(crate) parts: u64,
+}
+
 /// What all stores of a cache share.
 pub(crate) struct StoreContext {
     pub(crate) disk: Arc<dyn CacheDisk>,
@@ -32,6 +55,10 @@ pub(crate) struct StoreContext {
     /// Records all changes of files.
     pub(crate) journal: IndexJournal,
     pub(super) pages: PageChecksums,
+    /// The least size of the parts of files that are to be removed one by one; `None` for whole files only.
+    wanted_part_bytes: Option<u64>,
+    /// Whether the disk can free a part of a file. `None` while that is not known.
+    can_discard: Mutex<Option<bool>>,
 }
 
 /// Directories from which names were removed that may come back after a power cut, with the number of the last
@@ -48,7 +75,18 @@ impl StoreContext {
         let (next_name, unsynced) = (AtomicU64::new(0), Mutex::default());
         let journal = IndexJournal::new(disk.clone());
         let pages = PageChecksums::new(0);
-        Self { disk, block_bytes, closing: None, next_name, unsynced, journal, pages }
+        let (closing, wanted_part_bytes, can_discard) = (None, None, Mutex::default());
+        Self {
+            disk,
+            block_bytes,
+            closing,
+            next_name,
+            unsynced,
+            journal,
+            pages,
+            wanted_part_bytes,
+            can_discard,
+        }
     }
 
     /// Lets a pool close data files, because the last close of a removed file frees its space, which takes long.
@@ -59,6 +97,26 @@ impl StoreContext {
     /// Keeps checksums of pages of this number of bytes of files.
     pub(crate) fn with_pages_of(self, bytes: u64) -> Self {
         Self { pages: PageChecksums::new(bytes), ..self }
+    }
+
+    /// Removes parts of files of at least this size, or whole files only. There are no parts before
+    /// [`StoreContext::try_discard`].
+    pub(crate) fn with_parts_of(self, bytes: Option<u64>) -> Self {
+        Self { wanted_part_bytes: bytes, ..self }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_discard(self) -> Self {
+        Self { can_discard: Mutex::new(Some(true)), ..self }
+    }
+
+    /// Returns the least size of the parts of files that are removed one by one; `None` for whole files only.
+    pub(crate) fn part_bytes(&self) -> Option<u64> {
+        self.wanted_part_bytes.filter(|_| *self.can_discard() == Some(true))
+    }
+
+    fn can_discard(&self) -> MutexGuard<'_, Option<bool>> {
+        self.can_discard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Closes a data file.
@@ -171,13 +229,111 @@ impl StoreContext {
         Ok(true)
     }
 
-    /// Returns an error if the disk cannot give second names, or cannot tell whether other programs have a file open.
-    pub(crate) fn check_names(&self, second: &LogicalPath) -> io::Result<()> {
+    /// Removes parts of a file that nobody has open. The claim ends before the space is freed, so it is true after a power
+    /// cut at any point. All space of a part is freed, also what an earlier removal has left. Without any bytes that are
+    /// left, and if the file has no parts, the files are removed. `None` if there were none.
+    ///
+    /// If the disk is too full for another state file or for a hole in the data, the whole file is removed, if
+    /// `may_go_whole`. It is also removed if the disk cannot free parts any longer.
+    pub(crate) fn remove_parts(
+        &self,
+        key: &CacheKey,
+        parts: &FilePartsToRemove,
+        may_go_whole: bool,
+    ) -> Result<Option<RemainingFile>, StoreError> {
+        let remove = || {
+            let was_there = self.remove(key)?;
+            if was_there {
+                self.remove_empty_directories(key);
+            }
+            Ok(was_there.then(RemainingFile::default))
+        };
+        let (mut state, data) = match (self.load(key)?, found(self.disk.open(key.data()))?) {
+            (Some(DecodedState::Valid(state)), Some(data)) => (state, data),
+            _ => return remove(),
+        };
+        let block_bytes = state.cinfo.block_bytes;
+        let Some(layout) = PartLayout::new(state.cinfo.file_bytes, self.part_bytes(), block_bytes) else {
+            return remove();
+        };
+        let parts = match parts {
+            FilePartsToRemove::Parts(parts) => parts.clone(),
+            FilePartsToRemove::AtLeast(bytes) => layout.last_parts(&state.cinfo.blocks, *bytes),
+        };
+        let ranges: Vec<Range<u64>> = parts.iter().map(|part| layout.blocks_of(*part)).collect();
+        // If what an earlier removal has left cannot be freed, nothing more is given up.
+        let earlier = self.free_empty_parts(&state, &*data);
+        let before = state.stored_bytes();
+        for block in ranges.iter().cloned().flatten() {
+            state.cinfo.blocks.remove(block);
+            state.checksums.set(block, None);
+        }
+        let left = state.stored_bytes();
+        if left == 0 {
+            return remove();
+        }
+        let result = (|| {
+            earlier?;
+            if left != before {
+                self.journal.started(key);
+                self.replace_state(key, &state.encode(), state.cinfo.file_bytes)?;
+                self.journal.stored(key, left, state.last_use());
+            }
+            ranges.iter().try_for_each(|blocks| self.discard(&*data, blocks, block_bytes))
+        })();
+        match result {
+            Err(error) if may_go_whole && is_full(&error) || is_unsupported(&error) => remove(),
+            Err(error) => Err(error.into()),
+            Ok(()) => Ok(Some(RemainingFile { bytes: left, parts: ranges.len() as u64 })),
+        }
+    }
+
+    /// Learns whether the disk can free a part of a file, if there are to be parts and that is not known.
+    ///
+    /// # Errors
+    /// Errors of the disk, also of a full one. It is not known then.
+    pub(crate) fn try_discard(&self) -> io::Result<()> {
+        if self.wanted_part_bytes.is_none() || self.can_discard().is_some() {
+            return Ok(());
+        }
         let (path, file) = self.temporary()?;
-        let is_open = file.is_open_elsewhere();
-        let named = self.disk.add_name(&path, second).and_then(|()| self.disk.remove_name(second));
-        self.disk.remove(&path)?;
-        is_open.and(named)
+        let freed = file.discard(0, PROBE_BYTES);
+        // The next start removes it otherwise.
+        self.disk.remove(&path).ok();
+        match freed {
+            Err(error) if !is_unsupported(&error) => return Err(error),
+            freed => *self.can_discard() = Some(freed.is_ok()),
+        }
+        Ok(())
+    }
+
+    /// Frees the space of the parts of a file of which nothing is stored, if its data has more space than is stored.
+    pub(super) fn free_empty_parts(&self, state: &StoredState, data: &dyn CacheDiskFile) -> io::Result<()> {
+        let block_bytes = state.cinfo.block_bytes;
+        let layout = PartLayout::new(state.cinfo.file_bytes, self.part_bytes(), block_bytes);
+        let allocated = data.status()?.allocated;
+        let has_more = allocated > state.stored_bytes().saturating_add(block_bytes);
+        let empty = layout.filter(|_| has_more).map(|layout| layout.empty_parts(&state.cinfo.blocks));
+        empty.iter().flatten().try_for_each(|blocks| self.discard(data, blocks, block_bytes))
+    }
+
+    /// Frees the space of blocks. If the disk cannot do that, there are no parts any longer.
+    pub(super) fn discard(
+        &self,
+        data: &dyn CacheDiskFile,
+        blocks: &Range<u64>,
+        block_bytes: u64,
+    ) -> io::Result<()> {
+        // All of the last block, also behind the end of the file, because only whole pages are freed.
+        let length = blocks.end.saturating_sub(blocks.start).saturating_mul(block_bytes);
+        if length == 0 {
+            return Ok(());
+        }
+        data.discard(blocks.start.saturating_mul(block_bytes), length).inspect_err(|error| {
+            if is_unsupported(error) {
+                *self.can_discard() = Some(false);
+            }
+        })
     }
 
     /// Reports whether there is data that a cache has marked as its own.
@@ -262,6 +418,15 @@ impl StoreContext {
             directory = above;
         }
     }
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::OPNOTSUPP | Errno::NOSYS))
+}
+
+/// Reports whether the disk, or the quota of its user, is full.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOSPC | Errno::DQUOT))
 }
 
 /// Returns a file; `None` if it does not exist. Anything but a plain file is foreign.

@@ -1,6 +1,7 @@
 //! Exports whose files are in mass storage, and the programs that stage them.
 
 use super::DiskCheck;
+use crate::effective::StageForm;
 
 impl DiskCheck<'_> {
     /// A program that reads lines needs their text, with the name at which it writes.
@@ -9,7 +10,7 @@ impl DiskCheck<'_> {
         let (command, message) = (&values.stage_program, &values.stage_message);
         let names_file = |text: &String| text.contains("$DST") || text.contains("$PFN");
         let has_word = |text: &String| text.contains("$RID");
-        if !values.stage_reads_lines {
+        if !values.stage_form.reads_lines() {
             if message.is_some() {
                 let what = "oss.stagemsg: no program reads lines".to_owned();
                 self.warn(&message.origin, what, "it has no effect; set oss.stagecmd async |PROGRAM");
@@ -18,7 +19,7 @@ impl DiskCheck<'_> {
             let origin = if message.is_some() { &message.origin } else { &command.origin };
             let what = "oss.stagemsg: the line has no name at which the program writes the file".to_owned();
             self.wrong(origin, what, "set oss.stagemsg with $DST, for example $RID $LFN $SRC $DST");
-        } else if !message.as_ref().is_some_and(has_word) {
+        } else if values.stage_form == StageForm::Reporting && !message.as_ref().is_some_and(has_word) {
             let what = "oss.stagemsg: the line has no word with which the program reports the end".to_owned();
             self.wrong(&message.origin, what, "set oss.stagemsg with $RID, for example $RID $LFN $SRC $DST");
         }
@@ -31,7 +32,12 @@ impl DiskCheck<'_> {
             return;
         }
         self.stage_lines();
-        for export in effective.storage.exports.iter().filter(|export| export.attributes.stage) {
+        let mut exports =
+            effective.storage.exports.iter().filter(|export| export.attributes.stage).peekable();
+        if let Some(fault) = effective.stage_fault().filter(|_| exports.peek().is_some()) {
+            self.wrong(&fault.origin, fault.what.to_owned(), fault.remedy);
+        }
+        for export in exports {
             let name = &export.prefix;
             if !effective.residency.has_copy_program() {
                 let what = format!("all.export {name} stage: there is no program that copies files");

@@ -4,8 +4,8 @@ use super::arguments::Arguments;
 use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::libraries::base_name;
-use super::shared::{apply_not_yet, part_without_effect};
-use crate::effective::{CacheSpace, CacheUsage, DirectCacheReaders, Effective};
+use super::shared::apply_not_yet;
+use crate::effective::{CacheSpace, CacheUsage, Effective};
 use crate::language::DirectiveToken;
 use crate::report::{ConfigReport, ProblemKind};
 use crate::setting::Setting;
@@ -18,8 +18,6 @@ const GIB: u64 = 1 << 30;
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
-/// Minimum of `pss.dca recheck`, in seconds.
-const RECHECK_MIN: u64 = 10;
 /// Unit of the size of blocks.
 const BLOCK_UNIT: u64 = 4 * KIB;
 
@@ -121,29 +119,6 @@ pub(super) fn path_commands(
     Ok(())
 }
 
-/// `[recheck {off|time}] [world|group]`: clients on this machine read complete files without the server.
-pub(super) fn direct_access(
-    arguments: &mut Arguments<'_>,
-    draft: &mut Draft<'_>,
-) -> Result<(), DirectiveFault> {
-    let mut readers = DirectCacheReaders::Group;
-    while let Some(token) = arguments.next() {
-        match token.text.as_str() {
-            "group" => readers = DirectCacheReaders::Group,
-            "world" => readers = DirectCacheReaders::World,
-            "recheck" => {
-                if arguments.take("off").is_none() {
-                    arguments.time("recheck", between(RECHECK_MIN, DAY))?;
-                }
-                part_without_effect(arguments, token, "each open looks whether the file is complete", draft);
-            }
-            _ => draft.unknown_option(arguments, token),
-        }
-    }
-    draft.effective.proxy.cache.direct_readers.set(Some(readers), arguments.origin());
-    Ok(())
-}
-
 /// `libXrdPfcPurgeQuota.so file`: quotas of directories.
 pub(super) fn purge_library(
     arguments: &mut Arguments<'_>,
@@ -185,16 +160,6 @@ pub(super) fn needed(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Re
 /// Checks that a cache has a place, and that nothing is configured that it cannot do.
 pub(super) fn check(effective: &Effective, report: &mut ConfigReport) {
     let values = &effective.proxy.cache;
-    if values.direct_readers.is_some() && effective.direct_readers().is_none() {
-        let what = match (*values.enabled, *effective.authorization.enabled) {
-            (true, true) => "pss.dca has no effect with ofs.authorize, which decides for each client",
-            (true, false) => {
-                "pss.dca has no effect with xrootd.seclib, because it lets accounts read without a login"
-            }
-            (false, _) => "pss.dca has no effect without a disk cache",
-        };
-        report.add(ProblemKind::NoEffect, values.direct_readers.origin.clone(), what, "");
-    }
     if !*values.enabled {
         return;
     }

@@ -63,6 +63,7 @@ const BY_NAME: [(&str, MissingPart); 25] = [
     ("pfc.", CACHE),
     ("pss.ccmlib", UNCACHED),
     ("pss.ciosync", UNCACHED),
+    ("pss.dca", UNCACHED),
     ("pss.", PROXY),
     ("throttle.", THROTTLING),
     ("tpc.", HTTP_COPY),
@@ -74,7 +75,6 @@ const BY_NAME: [(&str, MissingPart); 25] = [
         missing("overload redirection", "clients of an overloaded server wait as the built-in limits say"),
     ),
     ("xrootd.pmark", missing("flow labels", "packets have no flow labels; flows are reported by fireflies")),
-    ("xrootd.prep", PREPARE),
 ];
 
 /// Returns the part that a directive needs, by the name of the directive.

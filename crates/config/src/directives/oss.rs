@@ -161,17 +161,19 @@ pub(super) const SECTION: Section = Section {
                `command arguments REMOTE LOCAL`, and ends with status 0 when the file is complete at LOCAL, a temporary name, and \
                with 2 if there is no such file. `async |command` is started once, reads a line (oss.stagemsg) for each file, and \
                reports its end by a line `stage OK WORD`, `stage ENOENT WORD TEXT` or `stage BAD WORD TEXT`, WORD being \
-               $RID of the line, in its output or in the pipe $NOTIFY. `|` without `async`, and `creates`, are refused, \
-               except that `|` with one of XRootD's agents (`frm_...`) stands for the queue of this server.",
+               $RID of the line, in its output or in the pipe $NOTIFY. `|command` without `async` reports nothing: the server \
+               looks at LOCAL, and takes a file that has the size and the checksum that oss.rsscmd returns for it. \
+               `|` with one of XRootD's agents (`frm_...`) stands for the queue of this server. With `creates`, a \
+               file that a client creates, and that is not on disk, is requested too; the program has to make it. `creates` is refused with oss.rsscmd.",
         )
         .executes(|effective| effective.residency.stage_program.is_some())
         .example("/usr/bin/stage"),
         Directive::new(&["oss.stagemsg"], UsageFrequency::Common, "text", residency::stage_message)
-            .default("none: `oss.stagecmd async |command` needs one")
+            .default("none: `oss.stagecmd |command` needs one")
             .help(
-                "Line for each file that a program of `oss.stagecmd async |command` is to stage, with the variables of \
+                "Line for each file that a program of `oss.stagecmd |command` is to stage, with the variables of \
                    frm.xfr.copycmd. $DST and $PFN are both the temporary name at which the program writes the file, and one of \
-                   them is necessary, and so is $RID, the word with which it reports the end. $NOTIFY is the URL of a pipe for reports, `file:///` before its path.",
+                   them is necessary. With `async`, so is $RID, the word with which it reports the end. $NOTIFY is the URL of a pipe for reports, `file:///` before its path.",
             )
             .example("$RID $NOTIFY $LFN $SRC $DST"),
         Directive::new(

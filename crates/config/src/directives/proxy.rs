@@ -54,10 +54,10 @@ pub(super) const SECTION: Section = Section {
             .default("streams 512 workers 16")
             .help("Threads of the client.")
             .example("streams 256"),
-        Directive::new(&["pss.dca"], UsageFrequency::Rare, "[recheck {off|time}] [world|group]", cache::direct_access)
-            .default("off; group")
-            .help("Clients on this machine with the account of the server that accept it read files that the disk cache has completely without the server. `group`: the accounts in the group of the server can read such files (mode 0640); `world`: all accounts can (0644). `recheck` has no effect. With `ofs.authorize` or `xrootd.seclib`, the directive has no effect. See [proxy.md](proxy.md#direct-reads-of-cached-files).")
-            .example("world"),
+        Directive::not_yet(&["pss.dca"], UsageFrequency::Rare, "[recheck {off|time}] [world|group]")
+            .default("off")
+            .help("Clients on this machine read cache files directly.")
+            .example("recheck 30"),
         Directive::idle(&["pss.reproxy"], UsageFrequency::Rare, "(flag)")
             .default("off")
             .help("Third-party copies show their progress without it."),

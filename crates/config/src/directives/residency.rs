@@ -10,7 +10,10 @@ use super::purge;
 use super::shared::{option_not_yet, part_without_effect};
 use super::standing::UsageFrequency;
 use super::transfer_monitor;
-use crate::effective::{COPY_SLOTS_MAX, CopyProgram, CopySlots, STAGE_PLACES_MAX, StageProgram};
+use crate::effective::{
+    COPY_SLOTS_MAX, CopyProgram, CopySlots, NameSpaceDaemon, NameSpaceTarget, STAGE_PLACES_MAX, StageForm,
+    StageProgram,
+};
 use crate::language::DirectiveToken;
 use crate::report::ProblemKind;
 use crate::values::{self, between};
@@ -110,10 +113,19 @@ pub(super) const SECTION: Section = Section {
             .default("600s")
             .help("Interval between two purges.")
             .example("10m"),
-        Directive::not_yet(&["frm.all.cnsd"], UsageFrequency::Common, "{auto|ignore|require} [apath path]")
-            .default("auto")
-            .help("Use of the name space daemon.")
-            .example("ignore"),
+        Directive::new(
+            &["frm.all.cnsd"],
+            UsageFrequency::Common,
+            "{auto|ignore|require} [apath path]",
+            name_space_daemon,
+        )
+        .default("ignore")
+        .help(
+            "Events for XRootD's name space daemon: a line in its pipe `cns/XrdCnsd.events` for each file that came from mass storage \
+               or was purged. The pipe is below all.adminpath, or else `apath`. With `auto`, events are lost while nobody reads the \
+               pipe. With `require`, up to 10,000 wait for the daemon, and are lost at the end of the server.",
+        )
+        .example("ignore"),
         Directive::new(
             &["frm.all.monitor"],
             UsageFrequency::Common,
@@ -273,59 +285,108 @@ pub(super) fn catalog(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> R
 
 /// What `oss.stagecmd` accepts.
 const STAGE_COMMANDS: &str = "allowed: a program that is run for each file, 'oss.stagecmd PROGRAM ARGUMENTS' or \
-    'frm.xfr.copycmd in PROGRAM $SRC $DST', or one that reads lines and reports the end of each file, \
-    'oss.stagecmd async |PROGRAM ARGUMENTS' with oss.stagemsg";
+    'frm.xfr.copycmd in PROGRAM $SRC $DST', or one that reads lines (oss.stagemsg) and reports the end of each file, \
+    'oss.stagecmd async |PROGRAM ARGUMENTS', or does not, 'oss.stagecmd |PROGRAM ARGUMENTS' with oss.rsscmd";
 
-/// Reads `oss.stagecmd`. A program that reads lines (`|`) has to report the ends of files (`async`): a file that is there
-/// could be a part of one. XRootD's agents in that place put requests into a queue, and this server has its own.
+/// Reads `oss.stagecmd`. A program that reads lines (`|`) reports the ends of files (`async`), or the server compares them
+/// with their checksums. XRootD's agents in that place put requests into a queue, and this server has its own.
 pub(super) fn stage_command(
     arguments: &mut Arguments<'_>,
     draft: &mut Draft<'_>,
 ) -> Result<(), DirectiveFault> {
     // Each one replaces an earlier one.
     draft.effective.residency.stage_program.set(None, arguments.origin());
-    draft.effective.residency.stage_reads_lines = false;
+    draft.effective.residency.stage_form = StageForm::PerFile;
+    draft.effective.residency.stage_creates = false;
     let refused = |token: &DirectiveToken, why: &str| {
         let what = format!("stagecmd: '{}' is not possible: {why}", token.text);
         Err(DirectiveFault::at(token, what, STAGE_COMMANDS).of(ProblemKind::Unsupported))
     };
-    let (mut reports, mut creates) = (None, None);
+    let (mut reports, mut creates) = (None, false);
     let mut token = arguments.need("stagecmd command")?;
     loop {
         match token.text.as_str() {
             "sync" => reports = None,
             "async" => reports = Some(token),
-            "creates" => creates = Some(token),
+            "creates" => creates = true,
             _ => break,
         }
         token = arguments.need("stagecmd command")?;
-    }
-    if let Some(token) = creates {
-        return refused(token, "programs do not make the files that clients create");
     }
     let Some(path) = token.text.strip_prefix('|') else {
         if let Some(token) = reports {
             return refused(token, "clients wait for the end of a program that is run for each file");
         }
         let program = program(token, arguments, "stagecmd")?;
+        draft.effective.residency.stage_creates = creates;
         draft.effective.residency.stage_program.set(Some(program), arguments.origin());
         return Ok(());
     };
     let place = if path.is_empty() { arguments.need("stagecmd command")? } else { token };
     let path = place.text.trim_start_matches('|');
     if path.rsplit('/').next().is_some_and(|name| name.starts_with("frm_")) {
+        draft.effective.residency.stage_creates = creates;
         part_without_effect(arguments, token, "this server queues the requests itself", draft);
         while arguments.next().is_some() {}
         return Ok(());
     }
-    if reports.is_none() {
-        return refused(token, "without 'async', only the file would show that it is complete");
-    }
     let place = DirectiveToken { text: path.to_owned(), ..place.clone() };
     let program = program(&place, arguments, "stagecmd")?;
-    draft.effective.residency.stage_reads_lines = true;
+    draft.effective.residency.stage_form =
+        if reports.is_some() { StageForm::Reporting } else { StageForm::Silent };
+    draft.effective.residency.stage_creates = creates;
     draft.effective.residency.stage_program.set(Some(program), arguments.origin());
     Ok(())
+}
+
+/// Reads `frm.all.cnsd`.
+fn name_space_daemon(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let token = arguments.need("cnsd option")?;
+    let daemon = match token.text.as_str() {
+        "auto" => NameSpaceDaemon::Optional,
+        "ignore" => NameSpaceDaemon::Ignored,
+        "require" => NameSpaceDaemon::Required,
+        _ => return Err(arguments.invalid(token, "cnsd option")),
+    };
+    let mut directory = None;
+    while let Some(token) = arguments.next() {
+        match token.text.as_str() {
+            "apath" => directory = Some(arguments.path("cnsd apath")?.into()),
+            _ => return Err(arguments.invalid(token, "cnsd option")),
+        }
+    }
+    let value = NameSpaceTarget { daemon, directory };
+    draft.effective.residency.name_space.set(value, arguments.origin());
+    Ok(())
+}
+
+/// Reads `xrootd.prep`.
+pub(super) fn prepare_records(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    let mut token = arguments.need("prep option")?;
+    loop {
+        match token.text.as_str() {
+            "keep" => {
+                let keep = arguments.time("prep keep", between(0, MONTH))?;
+                draft.effective.residency.prepare_keep.set(keep, arguments.origin());
+            }
+            "scrub" => {
+                arguments.time("prep scrub", between(0, MONTH))?;
+                part_without_effect(arguments, token, "records end with their time", draft);
+            }
+            "logdir" => {
+                arguments.path("prep logdir")?;
+                part_without_effect(arguments, token, "the requests are in the queue of transfers", draft);
+            }
+            _ => draft.unknown_option(arguments, token),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => return Ok(()),
+        }
+    }
 }
 
 /// Reads `oss.stagemsg`: all that follows is the line.

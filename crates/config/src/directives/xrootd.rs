@@ -10,6 +10,7 @@ use super::fault::DirectiveFault;
 use super::gstreams;
 use super::libraries::{self, LibraryPurpose};
 use super::packet_marking;
+use super::residency;
 use super::shared::{option_not_yet, option_without_effect, trace};
 use super::standing::{Standing, UsageFrequency};
 use super::tls;
@@ -122,10 +123,18 @@ pub(super) const SECTION: Section = Section {
             .help("Redirect plug-in. Not in force; use xrootd.redirect.")
             .example("libXrdCmsRedirectLocal.so")
             .standing(Standing::NotYet),
-        Directive::not_yet(&["xrootd.prep"], UsageFrequency::Common, "[keep time] [scrub time] [logdir path]")
-            .default("keep 24h scrub 1h")
-            .help("Records of prepare requests, for mass storage.")
-            .example("keep 1d logdir /var/spool/xrootd/prep"),
+        Directive::new(
+            &["xrootd.prep"],
+            UsageFrequency::Common,
+            "[keep time] [scrub time] [logdir path]",
+            residency::prepare_records,
+        )
+        .default("keep 24h")
+        .help(
+            "`keep` is the time for which clients that query a prepare request see its files that could not be staged. Files \
+               that wait are always shown, and the requests are in the queue of transfers. So `scrub` and `logdir` have no effect.",
+        )
+        .example("keep 3d"),
         Directive::new(
             &["xrootd.monitor"],
             UsageFrequency::Most,

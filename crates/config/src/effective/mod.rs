@@ -26,6 +26,7 @@ mod protocol;
 mod proxy;
 mod residency;
 mod security;
+mod stage_fault;
 mod storage;
 mod third_party;
 mod tls;
@@ -89,12 +90,13 @@ pub use protocol::{
 };
 pub(crate) use proxy::{AddressProblem, OTHER_PROTOCOLS, OriginAddress};
 pub use proxy::{
-    CacheSpace, CacheUsage, CacheValues, DirectCacheReaders, MemoryCacheValues, OriginOption, OriginPermit,
-    OriginProtocol, OriginUrl, ProxyOrigin, ProxyServer, ProxySettings,
+    CacheSpace, CacheUsage, CacheValues, MemoryCacheValues, OriginOption, OriginPermit, OriginProtocol,
+    OriginUrl, ProxyOrigin, ProxyServer, ProxySettings,
 };
 pub use residency::{
-    COPY_SLOTS_MAX, CopySlots, FreeSpaceLimit, PurgeProgram, PurgeRule, RecordDestination, ResidencyConfig,
-    STAGE_PLACES_MAX, StageProgram, StageShare, TransferMonitoring,
+    COPY_SLOTS_MAX, CopySlots, FreeSpaceLimit, NameSpaceDaemon, NameSpaceTarget, PurgeProgram, PurgeRule,
+    RecordDestination, ResidencyConfig, STAGE_PLACES_MAX, StageForm, StageProgram, StageShare,
+    TransferMonitoring,
 };
 pub use security::{
     AUTH_PROTOCOLS_MAX, AuthBinding, AuthProtocol, EntityMapFile, EntityProgram, KRB5_TICKET_FILE,
@@ -102,6 +104,7 @@ pub use security::{
     SecurityConfig, SigningLevel, SigningLevels, SigningRule, SssOptions, TokenExpiry, TokenLibrary,
     ZtnOptions,
 };
+pub use stage_fault::StageFault;
 pub use storage::{
     Allocation, Export, ExportAttributes, MountCheck, SpaceAccounting, SpacePartition, SpaceRule, Storage,
     UsageLogConfig, Visibility,
@@ -171,15 +174,6 @@ pub struct Effective {
 }
 
 impl Effective {
-    /// Returns who reads cached files without the server. Nobody does if clients need a login or a permission, because any
-    /// account could read a file during the lease of another one.
-    #[must_use]
-    pub fn direct_readers(&self) -> Option<DirectCacheReaders> {
-        let is_open = !*self.authorization.enabled && !*self.security.enabled;
-        let is_possible = *self.proxy.cache.enabled && is_open;
-        self.proxy.cache.direct_readers.filter(|_| is_possible)
-    }
-
     /// Returns the configuration of `scalla serve DIR`: `directory` as `/`, all checksums,
     /// otherwise the defaults.
     #[must_use]

@@ -280,15 +280,6 @@ impl CacheUsage {
     }
 }
 
-/// `pss.dca`: accounts of this machine whose clients read files of the cache without the server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DirectCacheReaders {
-    /// `group`: those of the group of the server.
-    Group,
-    /// `world`: all.
-    World,
-}
-
 /// Values for the disk cache of a proxy.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CacheValues {
@@ -304,8 +295,6 @@ pub struct CacheValues {
     pub usage: Setting<CacheUsage>,
     /// `pfc.allow_xrdpfc_command`: paths can be commands of the cache.
     pub path_commands: Setting<bool>,
-    /// `pss.dca`; `None` if the server reads all files for its clients.
-    pub direct_readers: Setting<Option<DirectCacheReaders>>,
     /// `pfc.purgelib`: the file with the quotas of directories.
     pub quota_file: Setting<Option<PathBuf>>,
     /// `--cache-size`: maximum number of bytes of all cached files.
@@ -326,7 +315,6 @@ impl Default for CacheValues {
                 CacheSpace::Share(950_000),
             )),
             path_commands: Setting::default(),
-            direct_readers: Setting::default(),
             quota_file: Setting::default(),
             files_bytes: Setting::default(),
             missing: Vec::new(),

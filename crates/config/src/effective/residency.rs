@@ -107,6 +107,45 @@ pub struct TransferMonitoring {
     pub destinations: Vec<RecordDestination>,
 }
 
+/// The form of a program of `oss.stagecmd`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StageForm {
+    /// It is run for each file.
+    PerFile,
+    /// One process reads a line for each file, and reports the end of each (`async |`).
+    Reporting,
+    /// One process reads a line for each file, and reports nothing (`|`).
+    Silent,
+}
+
+impl StageForm {
+    /// Reports whether one process reads a line for each file.
+    #[must_use]
+    pub fn reads_lines(self) -> bool {
+        self != Self::PerFile
+    }
+}
+
+/// The name space daemon that gets events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NameSpaceDaemon {
+    /// It gets events while it reads them.
+    Optional,
+    /// It gets no events.
+    Ignored,
+    /// Events wait for it.
+    Required,
+}
+
+/// `frm.all.cnsd`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NameSpaceTarget {
+    /// The daemon.
+    pub daemon: NameSpaceDaemon,
+    /// Its directory; `None`: `all.adminpath`.
+    pub directory: Option<PathBuf>,
+}
+
 /// Values for `residency`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ResidencyConfig {
@@ -122,8 +161,10 @@ pub struct ResidencyConfig {
     pub from_url: Setting<Option<StageProgram>>,
     /// `oss.stagecmd`: a program that stages files in place of those above. It gets both names behind its arguments.
     pub stage_program: Setting<Option<CopyProgram>>,
-    /// That program runs for long, and reads requests line by line (`async |`).
-    pub stage_reads_lines: bool,
+    /// The form of that program.
+    pub stage_form: StageForm,
+    /// It also makes the missing files that clients create (`creates`).
+    pub stage_creates: bool,
     /// `oss.stagemsg`: the line for a file.
     pub stage_message: Setting<Option<String>>,
     /// `oss.xfr`: number of its processes at once, if that is there.
@@ -144,6 +185,8 @@ pub struct ResidencyConfig {
     pub directory: Setting<Option<PathBuf>>,
     /// `oss.xfr deny`: time for which requests are refused after a file could not be staged.
     pub deny: Setting<Duration>,
+    /// `xrootd.prep keep`: time for which failures of prepare requests are shown.
+    pub prepare_keep: Setting<Duration>,
     /// `frm.purge.policy *`.
     pub purge: Setting<PurgeRule>,
     /// `frm.purge.policy` of spaces.
@@ -154,6 +197,8 @@ pub struct ResidencyConfig {
     pub purge_program: Setting<Option<PurgeProgram>>,
     /// `frm.purge.dirhold`: time after which empty directories are removed; `None`: never.
     pub purge_directories: Setting<Option<Duration>>,
+    /// `frm.all.cnsd`.
+    pub name_space: Setting<NameSpaceTarget>,
     /// `frm.all.monitor`; `None` if no records are sent.
     pub monitoring: Setting<Option<TransferMonitoring>>,
 }
@@ -192,7 +237,8 @@ impl Default for ResidencyConfig {
             from_path: Setting::default_of(None),
             from_url: Setting::default_of(None),
             stage_program: Setting::default_of(None),
-            stage_reads_lines: false,
+            stage_form: StageForm::PerFile,
+            stage_creates: false,
             stage_message: Setting::default_of(None),
             stage_threads: Setting::default_of(None),
             to_path: Setting::default_of(None),
@@ -203,6 +249,12 @@ impl Default for ResidencyConfig {
             share: Setting::default_of(StageShare { copies: None, places: 2_000_000 }),
             directory: Setting::default_of(None),
             deny: Setting::default_of(Duration::from_secs(3 * 3600)),
+            // XRootD's programs send events only with the directive.
+            name_space: Setting::default_of(NameSpaceTarget {
+                daemon: NameSpaceDaemon::Ignored,
+                directory: None,
+            }),
+            prepare_keep: Setting::default_of(Duration::from_secs(86_400)),
             purge: Setting::default_of(PurgeRule {
                 // XRootD has a default for its purge program, which a site starts deliberately. This server
                 // removes nothing unasked.

@@ -2,8 +2,8 @@
 
 use super::lines::{EffectiveLines, Reload};
 use crate::effective::{
-    CacheSpace, CacheUsage, CacheValues, DirectCacheReaders, MemoryCacheValues, OriginBucket, OriginPermit,
-    ProxyOrigin, ProxyServer, ProxySettings,
+    CacheSpace, CacheUsage, CacheValues, MemoryCacheValues, OriginBucket, OriginPermit, ProxyOrigin,
+    ProxyServer, ProxySettings,
 };
 use crate::values::show_size;
 use std::path::PathBuf;
@@ -54,11 +54,6 @@ fn cache(values: &CacheValues, lines: &mut EffectiveLines) {
     lines.add(Reload::Restart, "pfc.allow_xrdpfc_command", &values.path_commands, |allowed| {
         allowed.then(String::new)
     });
-    let readers = |readers: &DirectCacheReaders| match readers {
-        DirectCacheReaders::Group => "group".to_owned(),
-        DirectCacheReaders::World => "world".to_owned(),
-    };
-    lines.add(Reload::Restart, "pss.dca", &values.direct_readers, |direct| direct.as_ref().map(readers));
     let library = |path: &PathBuf| format!("libXrdPfcPurgeQuota.so {}", path.display());
     lines.add(Reload::Restart, "pfc.purgelib", &values.quota_file, |path| path.as_ref().map(library));
 }

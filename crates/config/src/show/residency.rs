@@ -2,7 +2,8 @@
 
 use super::lines::{EffectiveLines, Reload, time};
 use crate::effective::{
-    CopyProgram, FreeSpaceLimit, PurgeProgram, PurgeRule, ResidencyConfig, StageProgram, TransferMonitoring,
+    CopyProgram, FreeSpaceLimit, NameSpaceDaemon, PurgeProgram, PurgeRule, ResidencyConfig, StageForm,
+    StageProgram, TransferMonitoring,
 };
 use crate::values::show_size;
 
@@ -16,9 +17,17 @@ pub(super) fn show(values: &ResidencyConfig, lines: &mut EffectiveLines) {
     lines.add(Reload::Restart, "oss.rsscmd", &values.catalog, program);
     lines.restart("oss.xfr", &values.deny, |deny| format!("deny {}", time(deny)));
     lines.add(Reload::Restart, "oss.xfr", &values.stage_threads, |threads| threads.map(|n| n.to_string()));
-    let mode = if values.stage_reads_lines { "async |" } else { "" };
-    lines.add(Reload::Restart, "oss.stagecmd", &values.stage_program, |program| {
-        program.as_ref().map(|program| format!("{mode}{}", command(program)))
+    let creates = if values.stage_creates { "creates " } else { "" };
+    let form = match values.stage_form {
+        StageForm::PerFile => "",
+        StageForm::Reporting => "async |",
+        StageForm::Silent => "|",
+    };
+    // One of XRootD's agents stands for the queue of this server.
+    let agent = values.stage_creates.then(|| "creates |frm_xfragent".to_owned());
+    lines.add(Reload::Restart, "oss.stagecmd", &values.stage_program, |program| match program {
+        Some(program) => Some(format!("{creates}{form}{}", command(program))),
+        None => agent,
     });
     lines.add(Reload::Restart, "oss.stagemsg", &values.stage_message, Clone::clone);
     lines.add(Reload::Restart, "frm.xfr.copycmd", &values.from_path, |program| stage("in", program.as_ref()));
@@ -34,6 +43,16 @@ pub(super) fn show(values: &ResidencyConfig, lines: &mut EffectiveLines) {
     lines.restart("frm.xfr.copymax", &values.slots, |slots| {
         format!("split {} {}", slots.inward, slots.outward)
     });
+    lines.restart("frm.all.cnsd", &values.name_space, |value| {
+        let daemon = match value.daemon {
+            NameSpaceDaemon::Optional => "auto",
+            NameSpaceDaemon::Ignored => "ignore",
+            NameSpaceDaemon::Required => "require",
+        };
+        let directory = value.directory.as_ref().map(|path| format!(" apath {}", path.display()));
+        format!("{daemon}{}", directory.unwrap_or_default())
+    });
+    lines.restart("xrootd.prep", &values.prepare_keep, |keep| format!("keep {}", time(keep)));
     lines.restart("scalla.stageshare", &values.share, |share| {
         let copies = share.copies.map_or_else(|| "all".to_owned(), |copies| copies.to_string());
         format!("copies {copies} queued {}", share.places)

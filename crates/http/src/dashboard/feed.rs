@@ -19,10 +19,10 @@ const NOTHING: &[u8] = b": no figures\n\n";
 
 /// The events of all viewers.
 #[derive(Clone, Default)]
-pub(crate) struct DashboardFeed(Arc<Mutex<FeedState>>);
+pub(crate) struct DashboardFeed(Arc<Mutex<DashboardFeedState>>);
 
 #[derive(Default)]
-struct FeedState {
+struct DashboardFeedState {
     /// The last event, while a task makes them. It ends when nobody has a receiver.
     events: Option<watch::Sender<Bytes>>,
 }
@@ -54,7 +54,7 @@ impl DashboardFeed {
         parts
     }
 
-    fn state(&self) -> MutexGuard<'_, FeedState> {
+    fn state(&self) -> MutexGuard<'_, DashboardFeedState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -80,7 +80,7 @@ pub(crate) fn is_below(path: &str) -> bool {
     path == "/" || path == EVENTS || PARTS.iter().any(|part| part.path == path)
 }
 
-/// Refuses requests that a page of another site makes a browser send: with a name that its owner has lead to this server, or
+/// Refuses requests that a page of another site makes a browser send: with a name that its owner has led to this server, or
 /// with a link.
 fn foreign(head: &Parts, is_own_host: &(dyn Fn(&str) -> bool + Send + Sync)) -> Option<RequestReply> {
     let text = |name: HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok());

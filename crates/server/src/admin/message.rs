@@ -285,9 +285,6 @@ pub struct CacheStatus {
     pub opens: u64,
     /// Opens of files that could not be cached then.
     pub uncached_opens: u64,
-    /// Opens after which clients on this machine read the file directly.
-    #[serde(default)]
-    pub direct_opens: u64,
     /// Bytes that were read from the disk.
     pub bytes_hit: u64,
     /// Bytes that were fetched from the origin to be stored, also ahead of readers.
@@ -300,7 +297,10 @@ pub struct CacheStatus {
     pub damaged_blocks: u64,
     /// Files that were removed to make room.
     pub evicted_files: u64,
-    /// Their bytes.
+    /// Parts that were removed from files of which others stay, to make room.
+    #[serde(default)]
+    pub evicted_parts: u64,
+    /// The bytes of both.
     pub evicted_bytes: u64,
     /// The pins, in the order in which they have effect.
     #[serde(default)]

@@ -1,5 +1,7 @@
 //! The exports of a configuration, without a server.
 
+use crate::error::StartError;
+use crate::name_space_events::NameSpaceEvents;
 use crate::transfer_monitor::TransferMonitor;
 use base::LogicalPath;
 use config::{Effective, ExportAttributes};
@@ -44,8 +46,18 @@ impl ResidencyPaths for ConfiguredPaths {
     }
 }
 
-/// Reports files that came or left to the log and to collectors. A server finds out by itself.
-pub(super) struct DaemonEvents(pub(super) Option<Arc<TransferMonitor>>);
+/// Reports files that came or left to the log, to collectors and to the name space daemon. A server finds out by itself.
+pub(super) struct DaemonEvents {
+    monitor: Option<Arc<TransferMonitor>>,
+    name_space: NameSpaceEvents,
+}
+
+impl DaemonEvents {
+    /// Starts what a configuration wants.
+    pub(super) fn of(effective: &Effective) -> Result<Self, StartError> {
+        Ok(Self { monitor: TransferMonitor::start(effective)?, name_space: NameSpaceEvents::of(effective) })
+    }
+}
 
 impl ResidencyEvents for DaemonEvents {
     fn arrived(&self, path: &LogicalPath) {
@@ -54,17 +66,19 @@ impl ResidencyEvents for DaemonEvents {
 
     fn removed(&self, path: &LogicalPath) {
         tracing::info!(path = %path.shown(), "purged");
+        self.name_space.removed(path);
     }
 
     fn purged(&self, path: &LogicalPath, metadata: &Metadata) {
-        if let Some(monitor) = &self.0 {
+        if let Some(monitor) = &self.monitor {
             monitor.purged(path, metadata);
         }
     }
 
     fn copied(&self, copy: &EndedCopy<'_>) {
-        if let Some(monitor) = &self.0 {
+        if let Some(monitor) = &self.monitor {
             monitor.copied(copy);
         }
+        self.name_space.copied(copy);
     }
 }

@@ -5,7 +5,6 @@ use super::{DaemonEnd, DaemonParts, open_tree};
 use crate::error::StartError;
 use crate::purging::{policy_program, purge_policies, turn};
 use crate::residency::remote_catalog;
-use crate::transfer_monitor::TransferMonitor;
 use base::LogicalPath;
 use config::Effective;
 use residency::{
@@ -124,7 +123,7 @@ fn purger(effective: &Effective, options: &PurgeOptions) -> Result<Purger, Start
     Ok(Purger {
         paths: Arc::new(ConfiguredPaths::new(effective, wanted_paths(effective, &options.words)?)),
         backend: Arc::new(open_tree(effective)?),
-        events: Arc::new(DaemonEvents(TransferMonitor::start(effective)?)),
+        events: Arc::new(DaemonEvents::of(effective)?),
         catalog: remote_catalog(effective)?,
         stop_file: Some(effective.transfer_directory().join(STOP_PURGE_FILE)),
         policies: policies(effective, options)?,

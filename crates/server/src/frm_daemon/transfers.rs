@@ -4,7 +4,6 @@ use super::configured_paths::{ConfiguredPaths, DaemonEvents};
 use super::{DaemonEnd, DaemonParts, open_tree};
 use crate::error::StartError;
 use crate::residency::{TransferPlan, end};
-use crate::transfer_monitor::TransferMonitor;
 use residency::{DaemonClaim, DaemonWork, Residency, ResidencyStartError};
 use std::sync::Arc;
 
@@ -71,7 +70,7 @@ fn start(parts: &DaemonParts) -> Result<Option<Arc<Residency>>, StartError> {
     let Some(plan) = TransferPlan::of(effective)? else { return Ok(None) };
     let paths = Arc::new(ConfiguredPaths::new(effective, Vec::new()));
     let backend = Arc::new(open_tree(effective)?);
-    let events = Arc::new(DaemonEvents(TransferMonitor::start(effective)?));
+    let events = Arc::new(DaemonEvents::of(effective)?);
     let queue = plan.into_parts(effective, backend, (paths, events));
     match Residency::start(queue, &parts.supervisor) {
         Ok(residency) => Ok(Some(Arc::new(residency))),

@@ -68,5 +68,6 @@ pub use backend::{Config, Posix};
 pub use partition::{FIGURES_WAIT, PARTITION_BYTES_MAX};
 pub use space::{NAME_ATTRIBUTE, SPACE_DEFAULT, SpaceConfig};
 pub use tree::DisabledFeatures;
+pub use unused_file::is_open_only_here;
 pub use usage_log::SpaceEntry;
 pub use volume::{POOL_THREADS_MAX, VOLUMES_MAX, WRITE_COOL_DOWN, WRITE_SLOW};

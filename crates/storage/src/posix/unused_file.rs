@@ -27,7 +27,6 @@ use super::local_file_system::check_local;
 use super::opening::{OngoingRemovals, RemovalTicket};
 use super::space::Spaces;
 use super::tree::{ConfinedTree, ParentDirectory};
-use crate::incoming::F_SETSIG;
 use crate::{FileRemoval, Metadata, UnusedFile};
 use base::LogicalPath;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT};
@@ -40,6 +39,9 @@ use std::sync::Arc;
 
 /// Bytes of a block of `st_blocks`.
 const BLOCK_BYTES: u64 = 512;
+
+/// `fcntl`: sets the signal for an open by others. The crate `libc` lacks the constant.
+const F_SETSIG: libc::c_int = 10;
 
 /// The sign by which a hidden file is recognised after a crash.
 enum HiddenMark {
@@ -253,6 +255,27 @@ impl UnusedFile for PosixUnusedFile {
             Ok(()) => clear_mark(&self.file, mark)?,
         }
         Err(if is_same { Errno::BUSY } else { Errno::STALE }.into())
+    }
+}
+
+/// Reports whether a file of the user of the server is open nowhere else on this machine, and no other one uses its file
+/// system. Blocks.
+///
+/// # Errors
+/// `EOPNOTSUPP` if that cannot be known there, `EACCES` if the file belongs to another user, and other errors of the
+/// operating system.
+pub fn is_open_only_here(file: BorrowedFd<'_>) -> io::Result<bool> {
+    check_local(file)?;
+    match take_lease(file) {
+        Ok(()) => {
+            // SAFETY: the call has no pointer, and the descriptor is open.
+            match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) } {
+                -1 => Err(io::Error::last_os_error()),
+                _ => Ok(true),
+            }
+        }
+        Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The ends of the periods in which readers have a file open.
 
-use super::{CachedFile, PeriodFigures, added};
+use super::{CachedFile, PeriodFigures};
 use crate::CacheAccess;
 use crate::disk_cache::{CacheOrigin, ClosedCacheFile};
 
@@ -40,15 +40,6 @@ impl<O: CacheOrigin> CachedFile<O> {
                 remotes: &remotes,
             });
         }
-    }
-
-    /// Counts a client that reads all of the file directly.
-    pub(in crate::disk_cache) fn note_direct_read(&self) {
-        let size = self.version().size;
-        let mut state = self.state();
-        state.access.bytes_hit = added(state.access.bytes_hit, size);
-        self.shared.counters.bytes_hit.add(size);
-        self.shared.counters.bytes_delivered.add(size);
     }
 
     /// Returns the record of this period, once.

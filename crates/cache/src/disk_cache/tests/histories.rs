@@ -9,8 +9,8 @@ use rustix::io::Errno;
 
 const FILES: u64 = 4;
 
-/// One client: opens, reads, and changes files.
-async fn client(world: World, cache: TestCache, seed: u64) {
+/// One client: opens, reads, and changes files. The disk fails only with `has_faults`.
+async fn client(world: World, cache: TestCache, (seed, has_faults): (u64, bool)) {
     let mut rng = SplitMix64::new(seed);
     let mut open: Vec<(TestReader, Bytes)> = Vec::new();
     for _ in 0..60 {
@@ -32,12 +32,12 @@ async fn client(world: World, cache: TestCache, seed: u64) {
                 change.refused();
             }
             7 if rng.draw().is_multiple_of(4) => cache.change_name(&path(&name)).made().await,
-            8 => {
-                let call = ["write", "sync", "create", "rename", "read", "open", "remove"];
+            8 if has_faults => {
+                let call = ["write", "sync", "create", "rename", "read", "open", "remove", "discard"];
                 let call = call[(rng.draw() % call.len() as u64) as usize];
                 world.disk.fail(call, if rng.draw().is_multiple_of(2) { Errno::NOSPC } else { Errno::IO });
             }
-            9 if rng.draw().is_multiple_of(3) => world.disk.flip_some(&path(&name), rng.draw()),
+            9 if has_faults && rng.draw().is_multiple_of(3) => world.disk.flip_some(&path(&name), rng.draw()),
             9 if rng.draw().is_multiple_of(2) => cache.make_room().await,
             10 if !open.is_empty() => {
                 let at = rng.draw() as usize % open.len();
@@ -71,6 +71,10 @@ async fn history(seed: u64) {
     if rng.draw().is_multiple_of(2) {
         settings.limits.files = Some(25 * BLOCK);
     }
+    if rng.draw().is_multiple_of(2) {
+        settings.part_bytes = Some((1 + rng.draw() % 6) * settings.block_bytes);
+    }
+    let has_faults = !rng.draw().is_multiple_of(4);
     world.disk.set_cold(rng.draw() % 4);
     world.fail_one_of(if rng.draw().is_multiple_of(2) { 20 } else { 0 });
     for round in 0..3 {
@@ -79,7 +83,8 @@ async fn history(seed: u64) {
         world.check_usage(&cache);
         let clients: Vec<_> = (0..4)
             .map(|number| {
-                tokio::spawn(client(world.clone(), cache.clone(), seed * 100 + round * 10 + number))
+                let seed = seed * 100 + round * 10 + number;
+                tokio::spawn(client(world.clone(), cache.clone(), (seed, has_faults)))
             })
             .collect();
         for client in clients {
@@ -90,14 +95,22 @@ async fn history(seed: u64) {
             let recording = cache.clone();
             cache.shared.on_disk(move || recording.recorder.record(&recording)).await.unwrap().ok();
         }
-        if rng.draw().is_multiple_of(2) {
+        if rng.draw().is_multiple_of(2) || !has_faults {
             world.settle(&cache).await;
             world.disk.clear_faults();
             assert_eq!(cache.memory(), 0, "seed {seed}");
+            world.pass_time();
+            if has_faults {
+                // Space that could not be freed counts until it is, at the next open.
+                world.check_space(&cache, |known, claimed, space| claimed <= known && known <= space);
+            } else {
+                world.check_space(&cache, |known, claimed, space| claimed == known && known == space);
+            }
+            assert!(world.has_no_space_of_empty_parts(&cache).await, "seed {seed}");
             world.check_usage(&cache);
         }
         // The process ends while files may be open and written.
-        let cut = (rng.draw().is_multiple_of(2)).then(|| rng.draw());
+        let cut = (has_faults && rng.draw().is_multiple_of(2)).then(|| rng.draw());
         world = world.restarted(cut);
     }
 }

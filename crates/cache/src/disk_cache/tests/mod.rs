@@ -4,9 +4,10 @@
 
 mod aged;
 mod client_commands;
-mod direct;
 mod histories;
 mod mistaken;
+mod part_faults;
+mod parts;
 mod pins;
 mod read_now;
 mod recorded;

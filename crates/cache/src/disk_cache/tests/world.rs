@@ -4,11 +4,14 @@ use crate::disk_cache::{
     CacheClock, CacheLimits, CacheOrigin, CacheReadError, CacheReader, CacheStartError, DiskCache,
     DiskCacheSettings, DiskShare,
 };
+use crate::part_layout::PartLayout;
 use crate::store::memory_disk::MemoryDisk;
+use crate::store::{DecodedState, StoreContext, StoredState};
 use crate::{CacheKey, OriginVersion, VERSION_AGE_MIN};
 use base::{LogicalPath, Owner, SplitMix64};
 use bytes::Bytes;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,6 +23,7 @@ pub(crate) const BLOCK: u64 = 1000;
 pub(crate) fn settings() -> DiskCacheSettings {
     DiskCacheSettings {
         block_bytes: BLOCK,
+        part_bytes: None,
         memory_bytes: 1 << 20,
         paged_bytes: 1 << 30,
         prefetch_bytes: 0,
@@ -32,7 +36,6 @@ pub(crate) fn settings() -> DiskCacheSettings {
         },
         cold: None,
         quotas: Vec::new(),
-        direct: None,
     }
 }
 
@@ -315,12 +318,66 @@ impl World {
     }
 
     pub(crate) fn bytes_on_disk(&self) -> u64 {
-        let context = crate::store::StoreContext::new(Arc::new(self.disk.clone()), BLOCK);
+        self.states().iter().map(|(_, state)| state.stored_bytes()).sum()
+    }
+
+    /// Returns the valid states on disk.
+    fn states(&self) -> Vec<(CacheKey, StoredState)> {
+        let context = StoreContext::new(Arc::new(self.disk.clone()), BLOCK);
         let keys = self.disk.names().into_iter().filter_map(|name| CacheKey::of_state(&name));
-        let sizes = keys.filter_map(|key| match context.load(&key) {
-            Ok(Some(crate::store::DecodedState::Valid(state))) => Some(state.stored_bytes()),
+        let valid = |key: CacheKey| match context.load(&key) {
+            Ok(Some(DecodedState::Valid(state))) => Some((key, *state)),
             _ => None,
-        });
-        sizes.sum()
+        };
+        keys.filter_map(valid).collect()
+    }
+
+    /// Compares the known usage with the claims on disk and with the space of the data of all files.
+    pub(crate) fn check_space(&self, cache: &TestCache, is_right: impl Fn(u64, u64, u64) -> bool) {
+        let of_file = |(key, _)| self.space_of(&key, &(0..u64::MAX));
+        let end = std::time::Instant::now() + Duration::from_secs(60);
+        loop {
+            let space = self.states().into_iter().map(of_file).sum::<u64>();
+            let (known, claimed) = (cache.bytes(), self.bytes_on_disk());
+            if is_right(known, claimed, space) {
+                return;
+            }
+            assert!(
+                std::time::Instant::now() < end,
+                "{known} bytes are known, {claimed} claimed, {space} in use: {:?}",
+                self.disk.names()
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn space_of(&self, key: &CacheKey, bytes: &Range<u64>) -> u64 {
+        self.disk.allocated_within(key.data(), bytes).unwrap_or(0)
+    }
+
+    /// Opens and closes all files, and reports whether parts of which nothing is stored have no space then. A space of at
+    /// most one block is not looked for.
+    pub(crate) async fn has_no_space_of_empty_parts(&self, cache: &TestCache) -> bool {
+        let mut is_right = true;
+        let names: Vec<String> = self.files.lock().unwrap().keys().cloned().collect();
+        for name in names {
+            if self.open(cache, &name).await.is_none() {
+                continue;
+            }
+            self.settle(cache).await;
+            let states = self.states().into_iter().filter(|(key, _)| key.data().text() == name);
+            for (key, state) in states {
+                let (size, block) = (state.cinfo.file_bytes, state.cinfo.block_bytes);
+                let Some(layout) = PartLayout::new(size, cache.shared.context.part_bytes(), block) else {
+                    continue;
+                };
+                let empty = layout.empty_parts(&state.cinfo.blocks).into_iter();
+                let space: u64 = empty
+                    .map(|blocks| self.space_of(&key, &(blocks.start * block..blocks.end * block)))
+                    .sum();
+                is_right &= space <= block;
+            }
+        }
+        is_right
     }
 }

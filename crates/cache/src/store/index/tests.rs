@@ -5,7 +5,7 @@
 use super::format::{HEAD_BYTES, IndexHead, JournalRecord};
 use super::{IndexFileKind, RecordedFile, RecordedIndex, SnapshotWriter, path, resume};
 use crate::store::memory_disk::MemoryDisk;
-use crate::store::{DecodedState, StoreContext};
+use crate::store::{DecodedState, FilePartsToRemove, StoreContext};
 use crate::{BlockStore, CacheDisk, CacheKey, OriginVersion};
 use base::{LogicalPath, SplitMix64};
 use rustix::io::Errno;
@@ -40,7 +40,9 @@ impl Process {
 
     /// Does the same. An index that can neither be continued nor removed stops the start.
     fn try_start(disk: &MemoryDisk) -> io::Result<(Self, Option<RecordedIndex>)> {
-        let context = Arc::new(StoreContext::new(Arc::new(disk.clone()), BLOCK));
+        let context = Arc::new(
+            StoreContext::new(Arc::new(disk.clone()), BLOCK).with_parts_of(Some(BLOCK)).with_discard(),
+        );
         let (found, next) = match resume(&context) {
             Ok(resumed) => resumed,
             Err(_) => (None, (context.journal.distrust().map(|()| 1)?, 0)),
@@ -77,7 +79,8 @@ impl Process {
         self.store("/a/other", OriginVersion { modified: 200, ..VERSION }, &[0]);
         self.context.remove(&key("/a/gone")).ok();
         self.store("/a/gone", VERSION, &[1]);
-        self.context.remove_all(&[key("/b/one"), key("/b/two"), key("/missing")]);
+        self.context.remove_all(&["/b/one", "/b/two", "/missing"].map(key));
+        self.context.remove_parts(&key("/a/new"), &FilePartsToRemove::Parts(vec![0]), false).ok();
         if let Ok(store) = BlockStore::open(&self.context, &key("/unclaimed"), VERSION, NOW) {
             store.write(3, &[7; BLOCK as usize], NOW).ok();
         }

@@ -155,13 +155,18 @@ impl ServerMetrics {
         text.counter("scalla_cache_delivered_bytes", "Bytes that readers got.", cache.bytes_delivered);
         text.counter(
             "scalla_cache_evicted_bytes",
-            "Bytes of files that were removed to make room.",
+            "Bytes of files and parts of files that were removed to make room.",
             cache.evicted_bytes,
         );
         text.counter(
             "scalla_cache_evicted_files",
             "Files that were removed to make room.",
             cache.evicted_files,
+        );
+        text.counter(
+            "scalla_cache_evicted_parts",
+            "Parts that were removed from files of which others stay, to make room.",
+            cache.evicted_parts,
         );
         text.counter(
             "scalla_cache_damaged_blocks",
@@ -171,11 +176,6 @@ impl ServerMetrics {
         text.counter("scalla_cache_bypasses", "Requests for bytes that were not stored.", cache.bypasses);
         text.family(MetricKind::Counter, "scalla_cache_opens", "Opens of files through the cache.")
             .each("result", [("cached", cache.opens), ("uncached", cache.uncached_opens)]);
-        text.counter(
-            "scalla_cache_direct_opens",
-            "Opens after which clients on this machine read the file directly.",
-            cache.direct_opens,
-        );
         text.gauge("scalla_cache_files", "Files in the cache.", cache.files);
         text.gauge("scalla_cache_open_files", "Open files of the cache.", cache.open_files);
         text.family(

@@ -150,6 +150,8 @@ pub(super) fn http(metrics: &ServerMetrics, text: &mut MetricsText) {
         "HTTP connections without a request, and without buffers.",
         http.idle,
     );
+    let help = "Bytes of files that were sent over HTTP without a copy, by sendfile.";
+    text.counter("scalla_http_sendfile_bytes", help, http.lent_bytes);
     let help = "HTTP connections that ended because what the client sent is no request.";
     text.counter("scalla_http_malformed_requests", help, http.malformed);
 }
