@@ -5,6 +5,7 @@ import signal
 import socket
 import struct
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,12 @@ def check_silent(origin):
             connection.stat("/f")
 
 
+def states_of_threads(pid):
+    """Returns the letters of the states of all threads."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return [(thread / "stat").read_text().rsplit(")", 1)[1].split()[0] for thread in threads]
+
+
 def check_stopped(origin, address):
     """Checks that a stopped origin with the file `/f` fails readers, and that they go on when it returns."""
     with origin, Proxy(address()) as proxy:
@@ -44,6 +51,8 @@ def check_stopped(origin, address):
         handle = connection.open("/f")
         assert connection.read(handle, 0, 100) == CONTENT[:100]
         os.killpg(origin.process.pid, signal.SIGSTOP)
+        # Its threads stop one after the other, and can reply meanwhile.
+        wait_until(lambda: all(state == "T" for state in states_of_threads(origin.process.pid)))
         try:
             assert connection.error(raw.READ, struct.pack(">4sqi", handle, 100, 100)) == ErrorCode.NO_SERVER
             assert connection.error(raw.STAT, bytes(16), b"/f") == ErrorCode.NO_SERVER
