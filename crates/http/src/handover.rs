@@ -132,7 +132,7 @@ impl HandedFile {
             match poll_fn(|context| stream.poll_send_file(context, &part)).await {
                 Ok(0) => return Err(file_body::shorter()),
                 Ok(sent) => at += u64::try_from(sent).unwrap_or(u64::MAX),
-                // The disk is waited for by others. What it fetches ahead would not be complete either.
+                // Threads for disks read the rest, because pages that are being fetched ahead count as in memory too early.
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => break,
                 Err(error) => return Err(error),
             }

@@ -176,7 +176,7 @@ impl FileWatch {
             Ok(None) => return self.incomplete("it was changed just now"),
             Err(_) => return self.incomplete("it cannot be read"),
         }
-        // What was read is what is there, and nobody has begun to write it.
+        // The file can have been opened or replaced while its checksum was calculated.
         if let Err(look) = self.check_unused(file) {
             return look;
         }

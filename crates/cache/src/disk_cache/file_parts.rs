@@ -16,7 +16,7 @@ const REMEMBERED: usize = 4;
 /// The number of parts, among these, that stay because of the reader.
 const PROTECTED: usize = 2;
 
-/// What is known of the requests for a part.
+/// Whether a part was requested since the last look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PartMark {
     /// There were none since the last look.

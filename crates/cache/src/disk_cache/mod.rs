@@ -155,7 +155,7 @@ impl<O: CacheOrigin> DiskCache<O> {
         let context = StoreContext::new(disk, settings.block_bytes).closing_on(writes.clone());
         let context = context.with_pages_of(settings.paged_bytes).with_parts_of(settings.part_bytes);
         if let Err(error) = context.try_discard() {
-            // This is no reason not to start. Each round of removals tries it again.
+            // The start goes on: each round of removals tries it again.
             tracing::warn!("the cache removes whole files until the disk has freed a part of one: {error}");
         }
         let context = Arc::new(context);

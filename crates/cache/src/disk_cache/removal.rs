@@ -76,14 +76,14 @@ impl<'a> RemovalRound<'a> {
         self.excesses.0.max(self.excesses.1)
     }
 
-    /// Reports whether nothing of a file may be removed in this round.
+    /// Reports whether a file keeps all its parts in this round.
     fn must_stay(&mut self, key: &CacheKey) -> bool {
         self.pinned.contain(key) || self.kept.contains(key) || self.paused.0.contain(key, self.paused.1)
     }
 
     /// Takes the result of a removal. Files that were only recorded count as cached, and use nothing of the disk.
     fn add(&mut self, removed: RemovedBatch) {
-        // What was removed makes room for new state files.
+        // New state files have room where bytes were removed.
         self.is_whole_only = removed.is_full || self.is_whole_only && removed.bytes == 0;
         self.disk_failures += removed.disk_failures;
         for key in removed.failed_parts {
@@ -232,8 +232,8 @@ impl<O: CacheOrigin> DiskCache<O> {
         is_full
     }
 
-    /// Makes durable what was stored of open files, unless the disk has failed lately. Tells the order of removals which
-    /// parts of them were requested.
+    /// Makes the stored blocks of open files durable, unless the disk has failed lately, and reports to the order of removals
+    /// which of their parts were requested.
     pub async fn flush(&self) {
         let files = self.table.files();
         files.iter().for_each(|file| OpenFileParts(file).note_requests());

@@ -109,7 +109,7 @@ impl<O: CacheOrigin> RemovalBatch<O> {
         self.count(taken)
     }
 
-    /// Counts the bytes of what was taken. Returns whether it was.
+    /// Adds the number of bytes that were taken. Reports whether anything was taken.
     fn count(&mut self, taken: Option<u64>) -> bool {
         self.bytes = self.bytes.saturating_add(taken.unwrap_or(0));
         taken.is_some()
@@ -273,7 +273,7 @@ impl PartedFile {
         }
     }
 
-    /// Counts what is left of the file. Returns the number of bytes that are removed.
+    /// Records the remaining bytes of the file. Returns the number of bytes that were removed.
     fn note_left<O: CacheOrigin>(
         self,
         cache: &DiskCache<O>,

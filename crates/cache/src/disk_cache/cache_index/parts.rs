@@ -68,7 +68,8 @@ impl IndexState {
         known.map_or_else(|| self.free_number(self.hasher.hash_one((key, part))), |unit| unit.number)
     }
 
-    /// Returns the size of a unit of a file: of the file itself, or of a part. `None` if it is no unit any longer.
+    /// Returns the size of the unit with this number: a file or a part of it; `None` if the number belongs to no unit of this
+    /// file any longer.
     pub(super) fn bytes_of_unit(&self, key: &CacheKey, number: u64) -> Option<u64> {
         let entry = self.files.get(key)?;
         match self.split.name(number) {

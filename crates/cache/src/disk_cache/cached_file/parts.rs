@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 pub(in crate::disk_cache) enum PartUse {
     /// A reader is in it, or blocks of it are being read from the disk, fetched or stored.
     InUse,
-    /// It was requested since the order of removals was told of requests. It knows this one now.
+    /// It was requested since requests were last reported to the order of removals. The order has this request now.
     Requested,
     Unused,
 }

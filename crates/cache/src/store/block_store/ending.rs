@@ -18,8 +18,8 @@ impl BlockStore {
         self.end(&mut claiming);
     }
 
-    /// Removes the files of this store. Readers that have it open can still read what is stored. Returns whether there
-    /// were any.
+    /// Removes the files of this store. Readers that have it open can still read the stored blocks. Reports whether there
+    /// were files.
     ///
     /// # Errors
     /// Errors of the disk.
