@@ -19,8 +19,12 @@ use x509_cert::der::asn1::UintRef;
 use x509_cert::der::{Decode, Encode, Reader, SliceReader};
 use zeroize::Zeroizing;
 
-/// The group that every server sends: a safe prime of 3072 bits with the generator 5.
-const FIXED_GROUP: &str = include_str!("dh_group.pem");
+/// The group that our servers send: `ffdhe3072` of RFC 7919. OpenSSL knows it. It tests the prime of any other
+/// group in each login, which takes a client more than two seconds of processor time.
+const NAMED_GROUP: &str = include_str!("dh_ffdhe3072.pem");
+
+/// The group that servers of XRootD send: a safe prime of 3072 bits with the generator 5.
+const FIXED_GROUP: &str = include_str!("dh_xrootd.pem");
 
 /// Minimum size of the prime of a server's group in bits.
 pub(crate) const PRIME_BITS_MIN: usize = 2048;
@@ -28,7 +32,7 @@ pub(crate) const PRIME_BITS_MIN: usize = 2048;
 /// Minimum size for a client that accepts weak groups.
 pub(crate) const WEAK_PRIME_BITS_MIN: usize = 512;
 
-/// Maximum size of the prime of another group than the fixed one in bits. The test of a larger one would
+/// Maximum size of the prime of a group that is not known in bits. The test of a larger one would
 /// take too long.
 const PRIME_BITS_MAX: usize = 4096;
 
@@ -59,10 +63,23 @@ pub(crate) struct DhGroup {
 
 impl DhGroup {
     /// Returns the group that our servers send.
+    pub(crate) fn named() -> Option<Arc<Self>> {
+        static NAMED: LazyLock<Option<Arc<DhGroup>>> =
+            LazyLock::new(|| DhGroup::decode(NAMED_GROUP).map(Arc::new));
+        NAMED.clone()
+    }
+
+    /// Returns the group that servers of XRootD send. Ours send it to old clients, whose library may refuse
+    /// the generator of the other one.
     pub(crate) fn fixed() -> Option<Arc<Self>> {
         static FIXED: LazyLock<Option<Arc<DhGroup>>> =
             LazyLock::new(|| DhGroup::decode(FIXED_GROUP).map(Arc::new));
         FIXED.clone()
+    }
+
+    /// Returns the groups that are known to be safe.
+    fn known() -> impl Iterator<Item = Arc<Self>> {
+        [Self::named(), Self::fixed()].into_iter().flatten()
     }
 
     /// Decodes PEM text.
@@ -114,10 +131,10 @@ impl DhGroup {
         bits_min: usize,
         rng: &mut dyn Rng,
     ) -> Result<Arc<Self>, AgreementError> {
-        match Self::fixed() {
-            Some(fixed) if fixed.is_equal(&self) => Ok(fixed),
-            _ if self.is_safe(bits_min, rng) => Ok(self),
-            _ => Err(AgreementError::WeakGroup(self.bits())),
+        match Self::known().find(|known| known.is_equal(&self)) {
+            Some(known) => Ok(known),
+            None if self.is_safe(bits_min, rng) => Ok(self),
+            None => Err(AgreementError::WeakGroup(self.bits())),
         }
     }
 
@@ -240,9 +257,9 @@ impl PeerAgreement {
         let (parameters, rest) = text.split_once(PUBLIC_BEGIN).ok_or(AgreementError::Malformed)?;
         let digits = rest.strip_suffix(PUBLIC_END).ok_or(AgreementError::Malformed)?;
         let public = from_hex(digits).ok_or(AgreementError::Malformed)?;
-        // The usual group is not prepared again for each peer.
-        let fixed = DhGroup::fixed().filter(|fixed| fixed.pem == parameters);
-        let group = fixed.or_else(|| DhGroup::decode(parameters).map(Arc::new));
+        // The usual groups are not prepared again for each peer.
+        let known = DhGroup::known().find(|known| known.pem == parameters);
+        let group = known.or_else(|| DhGroup::decode(parameters).map(Arc::new));
         let group = group.ok_or(AgreementError::Malformed)?;
         if !group.has_valid(&public) {
             return Err(AgreementError::PublicValue);
@@ -398,12 +415,33 @@ mod tests {
 
     #[test]
     fn both_sides_have_the_same_secret() {
-        let one = KeyAgreement::generate(fixed(), &mut SystemRng).unwrap();
-        let other = KeyAgreement::generate(fixed(), &mut SystemRng).unwrap();
-        let decoded = |pair: &KeyAgreement| PeerAgreement::decode(format!("{}\0", pair.text()).as_bytes());
-        let secret = one.agree(&decoded(&other).unwrap()).unwrap();
-        assert!(secret.is_equal(other.agree(&decoded(&one).unwrap()).unwrap().expose()));
-        assert_eq!(secret.expose().len(), 384);
+        for group in DhGroup::known() {
+            let one = KeyAgreement::generate(group.clone(), &mut SystemRng).unwrap();
+            let other = KeyAgreement::generate(group, &mut SystemRng).unwrap();
+            let decoded =
+                |pair: &KeyAgreement| PeerAgreement::decode(format!("{}\0", pair.text()).as_bytes());
+            let secret = one.agree(&decoded(&other).unwrap()).unwrap();
+            assert!(secret.is_equal(other.agree(&decoded(&one).unwrap()).unwrap().expose()));
+            assert_eq!(secret.expose().len(), 384);
+        }
+    }
+
+    #[test]
+    fn the_known_groups_are_safe() {
+        let known: Vec<_> = DhGroup::known().collect();
+        assert_eq!(known.len(), 2);
+        for group in &known {
+            assert!(group.is_safe(PRIME_BITS_MIN, &mut SystemRng));
+        }
+        let [named, fixed] = known.as_slice() else { unreachable!() };
+        // The form of RFC 7919: ones at both ends, and the generator 2.
+        let prime = hex(&named.prime);
+        assert!(prime.starts_with(&"F".repeat(16)) && prime.ends_with(&"F".repeat(16)));
+        assert_eq!((named.bits(), named.generator.as_slice()), (3072, &[2][..]));
+        let [one, other] = [named, fixed].map(|group| KeyAgreement::generate(group.clone(), &mut SystemRng));
+        let text = other.unwrap().text();
+        let peer = PeerAgreement::decode(text.as_bytes()).unwrap();
+        assert_eq!(one.unwrap().agree(&peer).map(drop), Err(AgreementError::OtherGroup));
     }
 
     /// S078, S088.

@@ -100,7 +100,7 @@ impl GsiServer {
         rng: Box<dyn Rng + Send>,
     ) -> Result<Self, String> {
         let template = settings.delegation.as_ref().and_then(|delegation| delegation.file.clone());
-        let group = DhGroup::fixed().ok_or("the group of the key agreement is malformed")?;
+        let group = DhGroup::named().ok_or("the group of the key agreement is malformed")?;
         group.prepare_key_pairs();
         Ok(Self(Arc::new(GsiShared {
             settings,
@@ -301,7 +301,8 @@ impl GsiServerLogin {
             let mut rng = self.shared.rng.lock().unwrap_or_else(PoisonError::into_inner);
             (KeyAgreement::random_exponent(rng.as_mut()), Challenge::random(rng.as_mut()))
         };
-        let agreement = KeyAgreement::with_exponent(self.shared.group.clone(), exponent);
+        let group = if is_signed { Some(self.shared.group.clone()) } else { DhGroup::fixed() };
+        let agreement = group.and_then(|group| KeyAgreement::with_exponent(group, exponent));
         let agreement = agreement.ok_or("no key pair for the key agreement")?;
         let identity = self.shared.identity();
         let settings = &self.shared.settings;

@@ -72,7 +72,7 @@ impl ServerIdentity {
         }
         let hashes = trust.authority_hashes(&certificate.der)?;
         let [new, old] = hashes;
-        let group = DhGroup::fixed().ok_or("the group of the key agreement is malformed")?;
+        let group = DhGroup::named().ok_or("the group of the key agreement is malformed")?;
         let constant = group.text_prefix();
         let signed = constant.len() - constant.len() % signer.block_data_bytes()?;
         let (constant, _) = constant.as_bytes().split_at(signed);

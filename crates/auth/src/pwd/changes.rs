@@ -93,7 +93,7 @@ impl RawPwdClient {
         let main = messages::decode(&sent).unwrap().field(SutField::MAIN).unwrap().to_vec();
         let main = messages::decode_main(&main, step::SERVER_KEY).unwrap();
         let key = messages::without_module(main.field(SutField::PUBLIC_KEY).unwrap()).unwrap();
-        let own = KeyAgreement::generate(DhGroup::fixed().unwrap(), &mut SystemRng).unwrap();
+        let own = KeyAgreement::generate(DhGroup::named().unwrap(), &mut SystemRng).unwrap();
         let cipher = PwdCipher::new(&own.agree(&PeerAgreement::decode(key).unwrap()).unwrap()).unwrap();
         let tag = Challenge::of_peer(&main).unwrap();
         let inner = messages::begin_main(step::CLIENT_VERIFIES_SERVER)

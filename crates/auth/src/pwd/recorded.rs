@@ -375,7 +375,7 @@ fn all_faults_of_a_first_message_have_the_same_answer() {
     let main = messages::decode(&sent).unwrap().field(SutField::MAIN).unwrap().to_vec();
     let main = messages::decode_main(&main, step::SERVER_KEY).unwrap();
     let key = messages::without_module(main.field(SutField::PUBLIC_KEY).unwrap()).unwrap();
-    let own = KeyAgreement::generate(DhGroup::fixed().unwrap(), &mut SystemRng).unwrap();
+    let own = KeyAgreement::generate(DhGroup::named().unwrap(), &mut SystemRng).unwrap();
     let cipher = PwdCipher::new(&own.agree(&PeerAgreement::decode(key).unwrap()).unwrap()).unwrap();
 
     let main = || messages::begin_main(step::CLIENT_VERIFIES_SERVER).with(STATUS, &[1, 2, 3, 4]);

@@ -33,7 +33,7 @@ impl ServerKey {
     /// Makes a key in the group of all our servers; `None` if that group is malformed.
     #[must_use]
     pub fn generate(rng: &mut dyn Rng) -> Option<Self> {
-        Some(Self { agreement: KeyAgreement::generate(DhGroup::fixed()?, rng)? })
+        Some(Self { agreement: KeyAgreement::generate(DhGroup::named()?, rng)? })
     }
 
     /// Reads the key of a file.
@@ -138,7 +138,7 @@ mod tests {
         file.set(key.entry(7));
         let again = ServerKey::of_file(&PwdFile::decode(&file.encode(7)).unwrap(), &mut SystemRng).unwrap();
         assert_eq!(again.text(), key.text());
-        let client = KeyAgreement::generate(DhGroup::fixed().unwrap(), &mut SystemRng).unwrap();
+        let client = KeyAgreement::generate(DhGroup::named().unwrap(), &mut SystemRng).unwrap();
         let secret = key.agree(client.text().as_bytes()).unwrap();
         assert!(secret.is_equal(again.agree(client.text().as_bytes()).unwrap().expose()));
         let [buffer, ..] = key.entry(7).buffers;

@@ -52,7 +52,8 @@ fn old_clients_log_in_from_their_hosts_only() {
             if step > 1 {
                 assert!(field_of(&message, SutField::CIPHER).is_none(), "nothing is signed");
                 let text = field_of(&message, SutField::PUBLIC_KEY).unwrap();
-                assert!(is_agreement_text(&text));
+                let prefix = DhGroup::fixed().unwrap().text_prefix();
+                assert!(is_agreement_text(&text) && text.starts_with(prefix.as_bytes()));
             }
             message
         });
