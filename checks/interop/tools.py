@@ -1,6 +1,7 @@
 """The real command line programs, and data for them."""
 
 import contextlib
+import inspect
 import random
 import signal
 import subprocess
@@ -142,6 +143,9 @@ def wait_until(condition, seconds=30):
     """Waits for a change that the server makes asynchronously. Returns the value of the condition."""
     patience = peers.Patience(seconds * peers.SLOWNESS)
     while not (found := condition()):
-        assert not patience.over(), "it did not happen"
+        if patience.over():
+            caller = inspect.stack(context=1)[1]
+            condition_text = "".join(caller.code_context or ()).strip()
+            raise AssertionError(f"within {seconds} s it did not happen, line {caller.lineno}: {condition_text}")
         time.sleep(0.02)
     return found
