@@ -294,7 +294,14 @@ def test_redirects_keep_headers_but_no_credentials_for_others(ours, remote):
         bodies = []
         second.replies["/there"] = lambda handler: bodies.append(receive(handler))
         to = f"HTTP/1.1 307 Temporary Redirect\r\nLocation: {second.origin}/there?ticket=1\r\nContent-Length: 0\r\n\r\n".encode()
-        remote.replies["/f"] = lambda handler: send(handler, to)
+
+        def redirect(handler):
+            send(handler, to)
+            # A client that waited for it too long sends the file meanwhile. Closed now, the connection would be reset,
+            # with the reply.
+            handler.rfile.read()
+
+        remote.replies["/f"] = redirect
         sent = [f"TransferHeaderAuthorization: Bearer {SECRET}", "TransferHeaderX-Tag: 7"]
         status, lines = order(ours, "/big", f"Destination: {remote.origin}/f?authz={SECRET}", *sent)
         assert lines[-1] == "success: Created", lines
