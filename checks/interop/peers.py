@@ -366,7 +366,8 @@ class Theirs(Server):
         return [real("xrootd"), "-c", configuration, "-p", str(self.port), *self.arguments]
 
     def find_port(self):
-        return self.port if "initialization completed" in self.output() else None
+        # Its parts report their own before. Only the last line, with one of its ports, says that all ports are open.
+        return self.port if re.search(r":\d+ initialization completed", self.output()) else None
 
 
 def refused_start(server):
