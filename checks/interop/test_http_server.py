@@ -1,6 +1,7 @@
 """HTTP on the port of the xroot protocol: by Python's client, curl and plain sockets, compared with the
 real server on the same tree; and our proxy in front of our own server."""
 
+import argparse
 import base64
 import email.utils
 import hashlib
@@ -9,6 +10,7 @@ import json
 import os
 import re
 import socket
+import struct
 import subprocess
 import xml.etree.ElementTree as ElementTree
 import zlib
@@ -67,6 +69,10 @@ def ask(server, method, path, headers=None, body=None, port=None, **more):
 def get(server, path, **headers):
     reply, body = ask(server, "GET", path, {name.replace("_", "-"): value for name, value in headers.items()})
     return reply.status, body
+
+
+# The first message of a client of the xroot protocol.
+HANDSHAKE = struct.pack(">5I", 0, 0, 0, 4, 2012)
 
 
 def raw(server, *pieces):
@@ -654,6 +660,28 @@ def test_what_is_not_in_force_stops_the_start():
     # Without xrd.protocol, nobody is served by HTTP.
     with peers.Ours(settings="") as server:
         assert raw(server, b"GET /small HTTP/1.1\r\nHost: h\r\n\r\n") == b""
+
+
+def test_http_has_a_port_of_its_own():
+    port = peers.free_port()
+    with peers.Ours(settings=f"xrd.protocol XrdHttp:{port} libXrdHttp.so\n") as server:
+        place_tree(server)
+        web = argparse.Namespace(port=port)
+        head = b"GET /small HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+        for _ in range(2):
+            assert raw(web, head).endswith(SMALL) and xrdfs(server, "cat", "/small").ok().raw == SMALL
+            # Each port has one protocol.
+            assert raw(server, head) == b""
+            assert raw(web, HANDSHAKE) == b""
+            server.restart()
+        assert f"HTTP is served on port {port}" in server.output()
+        # A server that finds the port taken names it.
+        said = peers.refused_start(peers.Ours(settings=f"xrd.protocol http:{port} *\n"))
+        assert f"{port}" in said and "in use" in said, said
+        # The port is closed when the server stops, before its last requests end.
+        server.stop()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("localhost", port), SECONDS)
 
 
 def test_a_proxy_reads_from_our_server(ours):

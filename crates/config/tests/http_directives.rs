@@ -20,26 +20,27 @@ fn kinds(text: &str) -> Vec<ProblemKind> {
 }
 
 #[test]
-fn http_is_served_on_the_port_of_xroot_only() {
-    for (text, port, is_served) in [
-        ("", None, false),
-        ("xrd.protocol xrootd *", None, false),
-        ("xrd.protocol http *", Some(HttpPort::Shared), true),
-        ("xrd.protocol https libXrdHttp-5.so", Some(HttpPort::Shared), true),
-        ("xrd.protocol http:1094 libXrdHttp.so", Some(HttpPort::Number(1094)), true),
-        (
-            "xrd.port 2094\nxrd.protocol http:+2094 /usr/lib64/libXrdHttp.so",
-            Some(HttpPort::Number(2094)),
-            true,
-        ),
-        ("xrd.port 2094\nxrd.protocol http:1094 libXrdHttp.so", Some(HttpPort::Number(1094)), false),
-        ("xrd.port any\nxrd.protocol http:1094 libXrdHttp.so", Some(HttpPort::Number(1094)), false),
+fn http_is_served_on_the_port_of_xroot_or_on_its_own() {
+    let number = |number| Some(HttpPort::Number(number));
+    for (text, port, own) in [
+        ("", None, None),
+        ("xrd.protocol xrootd *", None, None),
+        ("xrd.protocol http *", Some(HttpPort::Shared), None),
+        ("xrd.protocol https libXrdHttp-5.so", Some(HttpPort::Shared), None),
+        ("xrd.protocol http:1094 libXrdHttp.so", number(1094), None),
+        ("xrd.port 2094\nxrd.protocol http:+2094 /usr/lib64/libXrdHttp.so", number(2094), None),
+        ("xrd.protocol XrdHttp:8443 /usr/lib64/libXrdHttp-5.so", number(8443), Some(8443)),
+        ("xrd.protocol http:+8443 *\nxrd.protocol http:8443 *", number(8443), Some(8443)),
+        ("xrd.port 2094\nxrd.protocol http:1094 libXrdHttp.so", number(1094), Some(1094)),
+        ("xrd.port any\nxrd.protocol http:1094 libXrdHttp.so", number(1094), Some(1094)),
     ] {
         let Loaded { effective, report } = loaded(text);
-        assert_eq!((effective.http.port.value, effective.serves_http()), (port, is_served), "{text}");
-        let not_yet = report.problems().iter().any(|problem| problem.kind == ProblemKind::NotYet);
-        assert_eq!(not_yet, port.is_some() && !is_served, "{text}: {report}");
+        let found = (effective.http.port.value, effective.own_http_port());
+        assert_eq!((found, effective.serves_http()), ((port, own), port.is_some()), "{text}");
+        assert!(report.is_ok() && !report.to_string().contains("not in force"), "{text}: {report}");
     }
+    let two = kinds("xrd.protocol http:8443 *\nxrd.protocol http *");
+    assert_eq!(two, [ProblemKind::BadValue]);
     for text in [
         "xrd.protocol http:x *",
         "xrd.protocol http:0 *",

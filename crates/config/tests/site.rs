@@ -118,8 +118,6 @@ fn directives_not_in_force_are_reported_with_a_position() {
     let report = data_server().report;
     let says = |what: &str| report.problems().iter().any(|problem| problem.to_string() == what);
     for what in [
-        "site.cfg:15:3: warning: xrd.protocol: a port of HTTP other than that of xrd.port is not in force yet; clients \
-         of HTTP are refused; name the port of xrd.port to serve them",
         "site.cfg:25:1: note: xrd.sched has no effect here",
         "site.cfg:33:30: warning: all.export: unknown export option '#'; see Export options in the manual",
         "site.cfg:37:40: warning: xrootd.chksum: '/usr/bin/xrdadler32.sh' is not run; the checksums before it \

@@ -11,7 +11,7 @@ use auth::tls::TrustAnchors;
 use base::{DescriptorBudget, LogicalPath};
 use config::{AddressFamily, ChecksumKind, CopyAttribute, Effective, KeepAlive, NodeRole};
 use digest::Algorithm;
-use net::{BindError, Keepalive, Listener, ListenerConfig, SocketConfig};
+use net::{Keepalive, ListenerConfig, SocketConfig};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,11 +42,11 @@ pub(crate) fn socket(effective: &Effective) -> SocketConfig {
     }
 }
 
-/// Opens the port.
-pub(crate) fn listen(effective: &Effective, descriptors: u64) -> Result<Listener, BindError> {
+/// Returns the configuration of a listener.
+pub(crate) fn listener(effective: &Effective, port: u16, descriptors: u64) -> ListenerConfig {
     let network = &effective.network;
-    let config = || ListenerConfig {
-        port: network.port.to_bind(),
+    ListenerConfig {
+        port,
         address: match *network.family {
             AddressFamily::Both => None,
             AddressFamily::V4 => Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
@@ -55,8 +55,7 @@ pub(crate) fn listen(effective: &Effective, descriptors: u64) -> Result<Listener
         socket: socket(effective),
         hail: *network.hail_timeout,
         connections_max: connections_max(descriptors),
-    };
-    process::open_when_free(|| Listener::bind(config()), |error: &BindError| error.source.kind())
+    }
 }
 
 /// Returns the limit of connections, which leaves enough descriptors for files.

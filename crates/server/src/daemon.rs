@@ -9,6 +9,7 @@ use crate::admin::AdminSocket;
 use crate::control::{Control, Reloading, SignalRuntime};
 use crate::error::StartError;
 use crate::log::{ActiveLog, Levels, LogDestination, LogSettings, Retention};
+use crate::ports::OpenPorts;
 use crate::process::{
     self, AdminDirectory, DetachOutcome, Detached, EnvironmentFile, PidFile, PrivilegeState,
     RetainedPrivileges, User, enter_home, port_owner, state_directory,
@@ -143,7 +144,7 @@ pub(crate) fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Cont
     let user = launch.user.as_deref().map(User::find).transpose()?;
     let descriptors =
         process::raise_descriptors(effective.network.max_fd.value).map_err(StartError::Limits)?;
-    let listener = crate::assembly::listen(&effective, descriptors).map_err(|error| {
+    let ports = OpenPorts::open(&effective, descriptors).map_err(|error| {
         let port = error.address.port();
         StartError::Port { port, owner: port_owner(port), source: error.source }
     })?;
@@ -163,7 +164,7 @@ pub(crate) fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Cont
     let supervisor = Supervisor::default();
     let log = open_log(launch, &effective, log_file.clone(), &supervisor)?;
     introduce(launch, &effective, &report, privileges);
-    let outcome = serve(launch, effective, listener, log_file.as_deref(), detached, supervisor);
+    let outcome = serve(launch, effective, ports, log_file.as_deref(), detached, supervisor);
     if let (Err(error), LogTarget::File { .. }) = (&outcome, &launch.log) {
         tracing::error!("{error}");
     }
@@ -175,7 +176,7 @@ pub(crate) fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Cont
 fn serve(
     launch: &Launch,
     effective: Effective,
-    listener: net::Listener,
+    ports: OpenPorts,
     log_file: Option<&Path>,
     detached: Option<Detached>,
     supervisor: Supervisor,
@@ -193,7 +194,7 @@ fn serve(
         source,
     })?;
     let ear = SignalRuntime::new().map_err(|source| StartError::System { what: "signals", source })?;
-    let running = RunningServer::start(&effective, listener, supervisor)?;
+    let running = RunningServer::start(&effective, ports, supervisor)?;
     if let Some(cluster) = running.cluster() {
         for order in crate::cluster::NodeOrder::kept(&effective.admin_directory()) {
             tracing::warn!("cluster: by order of the administrator this node is {}", order.state());
@@ -435,6 +436,7 @@ fn dashboard(effective: &Effective, port: u16) -> String {
         return String::new();
     }
     let scheme = if effective.network.tls.is_some() { "https" } else { "http" };
+    let port = effective.own_http_port().unwrap_or(port);
     format!("In a browser:\n    {scheme}://localhost:{port}/dashboard\n")
 }
 

@@ -1,4 +1,4 @@
-//! HTTP on the port of the xroot protocol: its configuration, and the logins of its clients.
+//! HTTP: its configuration, and the logins of its clients.
 //!
 //! The requirements for clients of the xroot protocol hold for clients of HTTP. It can send a token, by which it
 //! logs in as by `ztn`, or show a certificate, by which it logs in as by `gsi`; where clients must authenticate
@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 use tokio::sync::oneshot;
 use vfs::FileSystem;
-use xroot::{LoginPool, PeerNames, XrootDoor};
+use xroot::{LoginPool, PeerNames};
 
 /// The login id of clients, where sessions of the xroot protocol have a name.
 const LOGIN_ID: &str = "http";
@@ -75,8 +75,17 @@ impl HttpService {
         let started = HttpDoor::start(config, files.clone());
         let door = started.map_err(|source| StartError::System { what: "the threads of HTTP", source })?;
         let encrypted = if effective.network.tls.is_some() { "HTTP and HTTPS are" } else { "HTTP is" };
-        tracing::info!("{encrypted} served on the port of the xroot protocol");
+        let port = match effective.own_http_port() {
+            Some(port) => format!("port {port}"),
+            None => "the port of the xroot protocol".to_owned(),
+        };
+        tracing::info!("{encrypted} served on {port}");
         Ok(Some(Self { door: Arc::new(door), is_ending, metrics }))
+    }
+
+    /// Returns the door of the port.
+    pub(crate) fn door(&self) -> Arc<dyn Door> {
+        self.door.clone()
     }
 
     /// Returns the counters.
@@ -94,13 +103,6 @@ impl HttpService {
         self.is_ending.store(true, Ordering::Relaxed);
         self.door.drain(limit)
     }
-}
-
-/// Returns the doors of the port. That of the xroot protocol is asked first.
-pub(crate) fn doors(xroot: &Arc<XrootDoor>, http: Option<&HttpService>) -> Arc<[Arc<dyn Door>]> {
-    let first = xroot.clone() as Arc<dyn Door>;
-    let http = http.map(|http| http.door.clone() as Arc<dyn Door>);
-    std::iter::once(first).chain(http).collect()
 }
 
 fn configuration(

@@ -33,6 +33,7 @@
 //! | `http_certificates` | certificates of clients of HTTPS |
 //! | `http_service` | HTTP: its configuration, logins of its clients |
 //! | `port_acceptor` | accepts connections until the port is closed |
+//! | `ports` | the ports of a server |
 //! | `named_protocol` | identities that a file of rules and a program complete |
 //! | `credential_check` | the files of keys and certificates, for `scalla config check` |
 //! | `expiry` | warnings before certificates expire |
@@ -80,6 +81,7 @@ mod name_space_events;
 mod named_protocol;
 mod password_login;
 mod port_acceptor;
+mod ports;
 pub mod process;
 mod proxied_files;
 mod purging;

@@ -13,11 +13,10 @@ const CLOSING_MAX: Duration = Duration::from_secs(10);
 pub(crate) struct PortAcceptor {
     open: oneshot::Sender<()>,
     told: std::sync::mpsc::Receiver<()>,
-    refusals: Arc<Refusals>,
 }
 
 impl PortAcceptor {
-    /// Starts the acceptor on the first loop.
+    /// Starts the acceptor on the first loop. It counts the connections that it refuses.
     ///
     /// # Errors
     /// No loop runs.
@@ -26,9 +25,8 @@ impl PortAcceptor {
         loops: Arc<Loops>,
         doors: Arc<[Arc<dyn Door>]>,
         admission: Admission,
+        refusals: Arc<Refusals>,
     ) -> std::io::Result<Self> {
-        let refusals = Arc::<Refusals>::default();
-        let counted = refusals.clone();
         let (open, closed) = oneshot::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel::<()>();
         // The acceptor runs on a loop: a new connection there then costs no change of threads, and
@@ -40,7 +38,7 @@ impl PortAcceptor {
                 let _tell = tell;
                 tokio::select! {
                     _ = closed => Ok(()),
-                    ended = listener.serve(loops, doors, admission, counted) => Err(match ended {
+                    ended = listener.serve(loops, doors, admission, refusals) => Err(match ended {
                         Ok(()) => "there is no loop".to_owned(),
                         Err(error) => error.to_string(),
                     }),
@@ -49,14 +47,9 @@ impl PortAcceptor {
             first.run(move || net::spawn_essential("the acceptor of connections", accept))
         });
         match spawned {
-            true => Ok(Self { open, told, refusals }),
+            true => Ok(Self { open, told }),
             false => Err(std::io::Error::other("no loop is running")),
         }
-    }
-
-    /// Returns the numbers of refused connections.
-    pub(crate) const fn refusals(&self) -> &Arc<Refusals> {
-        &self.refusals
     }
 
     /// Closes the port.

@@ -13,10 +13,10 @@ use crate::error::StartError;
 use crate::expiry;
 use crate::exported_files;
 use crate::http_certificates::HttpCertificates;
-use crate::http_service::{self, HttpService};
+use crate::http_service::HttpService;
 use crate::login;
 use crate::multi_user;
-use crate::port_acceptor::PortAcceptor;
+use crate::ports::{OpenPorts, PortAcceptors};
 use crate::process::{port_owner, raise_descriptors};
 use crate::proxied_files;
 use crate::purging;
@@ -34,7 +34,7 @@ use config::{AuthProtocol, Effective};
 use logical::{
     AuthorizationRole, AuthorizedFiles, ForwardedChanges, Journals, Logical, LogicalParts, Prepares,
 };
-use net::{Listener, Loops, Refusals};
+use net::{Loops, Refusals};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -62,7 +62,7 @@ pub struct RunningServer {
     /// The authorization rules; `None` if all clients may do everything.
     authorization: Option<ServerAuthorization>,
     xroot: Arc<xroot::XrootDoor>,
-    /// HTTP on the same port; `None` if it is not served.
+    /// HTTP; `None` if it is not served.
     http: Option<HttpService>,
     reporter: SummaryReporter,
     /// The authentication of clients; `None` if the address identifies them.
@@ -72,7 +72,7 @@ pub struct RunningServer {
     monitors: Arc<DetailedMonitors>,
     _renewals: Renewals,
     reload_readers: ReloadReaders,
-    acceptor: Option<PortAcceptor>,
+    acceptors: Option<PortAcceptors>,
     supervisor: Supervisor,
 }
 
@@ -136,25 +136,25 @@ impl RunningServer {
         effective: &Effective,
         wrap: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>,
     ) -> Result<Self, StartError> {
-        let listener = open(effective)?;
-        Self::start_over(effective, listener, None, wrap, Supervisor::default())
+        let ports = open(effective)?;
+        Self::start_over(effective, ports, None, wrap, Supervisor::default())
     }
 
-    /// Serves on a port that is already open.
+    /// Serves on ports that are already open.
     pub(crate) fn start(
         effective: &Effective,
-        listener: Listener,
+        ports: OpenPorts,
         supervisor: Supervisor,
     ) -> Result<Self, StartError> {
-        let port = listener.local_address().map(|address| address.port());
+        let port = ports.address().map(|address| address.port());
         let port = port.map_err(|source| StartError::System { what: "the address of the port", source })?;
         let cluster = cluster::configured(effective, port)?;
-        Self::start_over(effective, listener, cluster, |posix| posix, supervisor)
+        Self::start_over(effective, ports, cluster, |posix| posix, supervisor)
     }
 
     fn start_over(
         effective: &Effective,
-        listener: Listener,
+        ports: OpenPorts,
         cluster: Option<cluster::Settings>,
         wrap: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>,
         supervisor: Supervisor,
@@ -164,7 +164,7 @@ impl RunningServer {
         let authorization = LoadedAuthorization::load(effective)?;
         let login = login::policy(effective, authorization.as_ref().map(LoadedAuthorization::policy))?;
         let tls = ServerTls::open(effective, HttpCertificates::open(effective, login.as_ref())?)?;
-        let address = listener.local_address().map_err(system("the address of the port"))?;
+        let address = ports.address().map_err(system("the address of the port"))?;
         let (role, clock) = (cluster.as_ref().map(|settings| settings.role), Arc::new(SystemClock::new()));
         let renewed = |loaded| ServerAuthorization::start(loaded, effective, &supervisor);
         let authorization = authorization.map(renewed).transpose()?;
@@ -196,14 +196,14 @@ impl RunningServer {
         let http = HttpService::start(effective, &mut door, (&files, &monitors), tls.as_ref(), &supervisor)?;
         let certificates = expiry::list_certificates(login.as_ref().map(|login| &login.policy), tls.as_ref());
         let about = ReportedServer::new((address.port(), role), &logical, &proxy, certificates, &http);
-        let door = SummaryReporter::open_door((door, files), effective, about, &supervisor);
-        let (xroot, reporter) = door.map_err(system("a thread"))?;
-        let acceptor = accept(listener, &loops, (&xroot, &http), doorkeeper.clone())?;
-        set_metrics((&http, &reporter, &xroot), &acceptor, &cluster, transfers.as_ref(), &supervisor)?;
+        let (xroot, reporter) = SummaryReporter::open_door((door, files), effective, about, &supervisor)
+            .map_err(system("a thread"))?;
+        let acceptors = ports.accept(&loops, &xroot, http.as_ref(), &doorkeeper)?;
+        set_metrics((&http, &reporter, &xroot), &acceptors, &cluster, transfers.as_ref(), &supervisor)?;
         Ok(Self {
             address,
             loops,
-            refusals: acceptor.refusals().clone(),
+            refusals: acceptors.refusals().clone(),
             doorkeeper,
             logical,
             transfers: transfers.flatten(),
@@ -218,7 +218,7 @@ impl RunningServer {
             monitors: Arc::new(monitors),
             _renewals: renewals,
             reload_readers: ReloadReaders::default(),
-            acceptor: Some(acceptor),
+            acceptors: Some(acceptors),
             supervisor,
         })
     }
@@ -382,8 +382,8 @@ impl RunningServer {
     }
 
     fn close_port(&mut self) {
-        if let Some(acceptor) = self.acceptor.take() {
-            acceptor.stop();
+        if let Some(acceptors) = self.acceptors.take() {
+            acceptors.stop();
         }
     }
 }
@@ -391,7 +391,7 @@ impl RunningServer {
 /// Gives HTTP the metrics of a server, which has all its parts now.
 fn set_metrics(
     (http, reporter, xroot): (&Option<HttpService>, &SummaryReporter, &Arc<xroot::XrootDoor>),
-    acceptor: &PortAcceptor,
+    acceptors: &PortAcceptors,
     cluster: &Option<ClusterThread>,
     residency: Option<&Option<purging::ServerResidency>>,
     supervisor: &Supervisor,
@@ -399,7 +399,7 @@ fn set_metrics(
     let Some(place) = http.as_ref().and_then(HttpService::metrics) else { return Ok(()) };
     let residency = residency.and_then(Option::as_ref);
     let sources = MetricsSources {
-        refusals: acceptor.refusals().clone(),
+        refusals: acceptors.refusals().clone(),
         cluster: cluster.as_ref().map(ClusterThread::view),
         queue: residency.and_then(purging::ServerResidency::queue_directory).map(ToOwned::to_owned),
         purge: residency.and_then(|residency| residency.purge.as_ref()).map(Arc::downgrade),
@@ -470,18 +470,6 @@ impl Drop for RunningServer {
     }
 }
 
-/// Begins to accept connections, about which the doorkeeper decides.
-fn accept(
-    listener: Listener,
-    loops: &Arc<Loops>,
-    (xroot, http): (&Arc<xroot::XrootDoor>, &Option<HttpService>),
-    keeper: Arc<Doorkeeper>,
-) -> Result<PortAcceptor, StartError> {
-    let doors = http_service::doors(xroot, http.as_ref());
-    let accepted = PortAcceptor::start(listener, loops.clone(), doors, Doorkeeper::admission(keeper));
-    accepted.map_err(|source| StartError::System { what: "a thread", source })
-}
-
 /// Lets clients have files copied between servers, if a directive allows it, and starts the timer.
 fn begin_serving(
     logical: &Arc<Logical>,
@@ -495,10 +483,10 @@ fn begin_serving(
     logical.start_timer(supervisor)
 }
 
-/// Opens the port that the configuration names.
-fn open(effective: &Effective) -> Result<Listener, StartError> {
+/// Opens the ports that the configuration names.
+fn open(effective: &Effective) -> Result<OpenPorts, StartError> {
     let descriptors = raise_descriptors(effective.network.max_fd.value).map_err(StartError::Limits)?;
-    assembly::listen(effective, descriptors).map_err(|error| {
+    OpenPorts::open(effective, descriptors).map_err(|error| {
         let port = error.address.port();
         StartError::Port { port, owner: port_owner(port), source: error.source }
     })

@@ -9,7 +9,6 @@ use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::http_certificates::{self, check_certificates};
 use super::http_copies;
-use super::missing;
 use super::shared::{RESTRICTS, STOPS_UNPROTECTED, apply_not_yet};
 use super::standing::{Standing, UsageFrequency};
 use crate::effective::{
@@ -236,7 +235,16 @@ pub(super) fn serve(
             _ => return Err(arguments.invalid(token, "port")),
         },
     };
-    draft.effective.http.port.set(Some(port), arguments.origin());
+    let known = &mut draft.effective.http.port;
+    if let Some(other) = known.value.filter(|other| *other != port) {
+        let first = match other {
+            HttpPort::Shared => "that of the xroot protocol".to_owned(),
+            HttpPort::Number(port) => port.to_string(),
+        };
+        let what = format!("HTTP has one port, and an earlier line names {first}");
+        return Err(DirectiveFault::at(token, what, "keep one of these lines").of(ProblemKind::BadValue));
+    }
+    known.set(Some(port), arguments.origin());
     Ok(())
 }
 
@@ -425,14 +433,9 @@ pub(super) fn note_guard(arguments: &Arguments<'_>, what: String, draft: &mut Dr
     draft.effective.http.missing_guards.push(Setting::new(what, arguments.origin()));
 }
 
-/// Reports a port on which HTTP is not served, and directives that would have to restrict it.
+/// Reports directives that would have to restrict HTTP, and those that are without effect.
 pub(crate) fn check_http(effective: &Effective, report: &mut ConfigReport) {
     let http = &effective.http;
-    if http.port.is_some() && !effective.serves_http() {
-        let what = "xrd.protocol: a port of HTTP other than that of xrd.port is not in force yet".to_owned();
-        let missing = missing::HTTP_PORT;
-        report.add_not_yet(http.port.origin.clone(), what, missing.consequence(None), Some(missing.part));
-    }
     if !effective.serves_http() {
         return;
     }

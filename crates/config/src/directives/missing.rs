@@ -17,8 +17,6 @@ const fn missing(part: &'static str, without: &'static str) -> MissingPart {
 const HTTP: MissingPart = missing("parts of HTTP", "HTTP is served as without it");
 const HTTPS: MissingPart =
     missing("parts of HTTP", "HTTPS has the certificate of xrd.tls, and is refused without one");
-pub(super) const HTTP_PORT: MissingPart =
-    missing("second ports", "clients of HTTP are refused; name the port of xrd.port to serve them");
 pub(super) const HTTP_COPY: MissingPart =
     missing("HTTP third-party copy", "third-party copies are served as without it");
 const HTTP_HANDLERS: MissingPart = missing("parts of HTTP", "requests POST are refused");

@@ -77,9 +77,10 @@ pub(super) const SECTION: Section = Section {
             .example("conn debug"),
         Directive::new(&["xrd.protocol"], UsageFrequency::Most, "[tls] name[:{port|+port}] {library|*} [parameters]", protocol)
             .default("xroot")
-            .help("Protocols served. xroot is always served. `http` adds HTTP and HTTPS to its port, where the first \
-                   bytes of a connection decide; a port of its own is not in force yet. See `docs/http.md`.")
-            .example("xrootd *")
+            .help("Protocols served. xroot is always served. `http`, or any name with `libXrdHttp.so`, adds HTTP and \
+                   HTTPS. They have the port that is named, on which only they are served, or that of xroot, where the \
+                   first bytes of a connection decide. See `docs/http.md`.")
+            .example("http:8443 libXrdHttp.so")
             .stops_with("tls xrootd *"),
         Directive::new(&["xrd.tls"], UsageFrequency::Most, "cert [key] [[no]detail] [hsto time]", tls::certificate)
             .default("none")
@@ -141,6 +142,9 @@ pub(super) const SECTION: Section = Section {
 };
 
 /// The remedy for ports that begin with TLS.
+/// The library of HTTP, which is built in.
+const HTTP_LIBRARY: &str = "libXrdHttp";
+
 const TLS_INSTEAD: &str = "use xrootd.tls all, with which every client must encrypt on the usual port";
 
 fn port(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
@@ -298,15 +302,14 @@ fn protocol(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), 
                 return Ok(());
             }
         }
-        "http" | "https" if is_http(&library.text) => return http::serve(arguments, token, port, draft),
+        // The library decides; sites choose the name.
+        _ if libraries::base_name(&library.text) == HTTP_LIBRARY => {
+            return http::serve(arguments, token, port, draft);
+        }
+        "http" | "https" if library.text == "*" => return http::serve(arguments, token, port, draft),
         _ => {}
     }
     libraries::select(arguments, library, LibraryPurpose::Protocol, draft)
-}
-
-/// Reports whether a library is that of HTTP, which is built in.
-fn is_http(library: &str) -> bool {
-    library == "*" || libraries::base_name(library) == "libXrdHttp"
 }
 
 fn monitor_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {

@@ -19,7 +19,7 @@ const COPY_TIMES: HttpCopyTimes =
 pub enum HttpPort {
     /// The port of the xroot protocol.
     Shared,
-    /// This port. HTTP is served if it is that of the xroot protocol.
+    /// This port, which can be that of the xroot protocol.
     Number(u16),
 }
 

@@ -189,13 +189,18 @@ impl Effective {
         effective
     }
 
-    /// Reports whether HTTP is served: `xrd.protocol` asks for it on the port of the xroot protocol.
+    /// Reports whether HTTP is served, as `xrd.protocol` asks.
     #[must_use]
     pub fn serves_http(&self) -> bool {
+        self.http.port.is_some()
+    }
+
+    /// Returns the port of HTTP; `None` if it is that of the xroot protocol.
+    #[must_use]
+    pub fn own_http_port(&self) -> Option<u16> {
         match *self.http.port {
-            None => false,
-            Some(HttpPort::Shared) => true,
-            Some(HttpPort::Number(port)) => *self.network.port == Port::Number(port),
+            Some(HttpPort::Number(port)) if *self.network.port != Port::Number(port) => Some(port),
+            _ => None,
         }
     }
 

@@ -4,12 +4,10 @@ use super::lines::{EffectiveLines, Reload, time};
 use crate::effective::{Effective, HttpConfig, HttpCopyNetworks, HttpPort, PageReaders, ServerPages};
 use std::path::PathBuf;
 
-/// Shows the values. A port on which HTTP is not served is none.
 pub(super) fn show(effective: &Effective, lines: &mut EffectiveLines) {
     let values = &effective.http;
     let port = |port: &Option<HttpPort>| {
-        let port = port.filter(|_| effective.serves_http());
-        Some(match port? {
+        Some(match (*port)? {
             HttpPort::Shared => "http *".to_owned(),
             HttpPort::Number(port) => format!("http:{port} *"),
         })
