@@ -22,7 +22,7 @@ import clusters
 import peers
 from issuers import AUDIENCE, Issuer
 from origins import Proxy
-from tools import wait_until, xrdcp, xrdfs
+from tools import XRDFS, run, wait_until, xrdcp, xrdfs
 from web import HTTP, OurWebServer, TheirWebServer
 
 BIG = bytes(range(256)) * 4096
@@ -630,6 +630,21 @@ def https(authority, server, *arguments):
     return int(status or 0), body
 
 
+def test_files_of_sites_name_the_certificate_of_https_in_their_way(authority):
+    lines = f"http.cert {authority.certificate}\nhttp.key {authority.key}\nhttp.cadir {authority.directory}\n"
+    with OurWebServer(lines) as server:
+        place_tree(server)
+        assert https(authority, server, "/small") == (200, SMALL)
+        assert "HTTP and HTTPS are served" in server.output()
+        # The xroot protocol is as before, and can be encrypted.
+        trusted = {"X509_CERT_DIR": str(authority.directory)}
+        for scheme in ("root", "roots"):
+            said = run([XRDFS, f"{scheme}://localhost:{server.port}", "stat", "/small"], **trusted).ok().out
+            assert f"Size:   {len(SMALL)}" in said, said
+    said = peers.refused_start(OurWebServer(lines.replace(f"http.key {authority.key}", "http.key /nonexistent")))
+    assert "/nonexistent" in said, said
+
+
 def test_encrypted_requests_and_tokens_as_logins(authority, issuer, tmp_path):
     read = issuer.token(scope="storage.read:/")
     settings = f"xrootd.seclib libXrdSec.so\nsec.protocol ztn\n{authority.settings()}"
@@ -655,8 +670,8 @@ def test_what_is_not_in_force_stops_the_start():
     for line in ("http.secretkey 0123456789abcdef0123456789abcdef", "http.gridmap required /etc/map", "http.secxtractor required libXrdVoms.so"):
         said = peers.refused_start(OurWebServer(f"{line}\n"))
         assert line.split()[0] in said, said
-    with OurWebServer("http.exthandler xrdmacaroons libXrdMacaroons.so\nhttp.cert /x\nhttp.gridmap /etc/map\n") as server:
-        assert "http.exthandler" in server.output() and "http.cert" in server.output()
+    with OurWebServer("http.exthandler xrdmacaroons libXrdMacaroons.so\nhttp.cipherfilter HIGH\nhttp.gridmap /etc/map\n") as server:
+        assert "http.exthandler" in server.output() and "http.cipherfilter" in server.output()
     # Without xrd.protocol, nobody is served by HTTP.
     with peers.Ours(settings="") as server:
         assert raw(server, b"GET /small HTTP/1.1\r\nHost: h\r\n\r\n") == b""

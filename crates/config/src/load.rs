@@ -9,8 +9,8 @@ use crate::directives::{
     Arguments, DirectiveFault, Draft, ExportDraft, ProtocolParameters, Standing, check_authorization,
     check_entity_names, check_http, check_list_sources, check_macaroons, check_multi_user, check_old_clients,
     check_proxy, check_security, check_tls, check_tls_protocols, check_token_login, check_voms,
-    every_directive, find_directive, finish_proxies, nearest_directive, of_another_component, read_by_xrootd,
-    resolve, unprotected,
+    every_directive, find_directive, finish_certificate, finish_proxies, nearest_directive,
+    of_another_component, read_by_xrootd, resolve, unprotected,
 };
 use crate::effective::{
     self, AddressFamily, ChecksumKind, DirectorySetting, EXPORT_DEFAULT, Effective, Export, ExportAttributes,
@@ -144,6 +144,7 @@ pub fn load(request: &ConfigInput, source: &dyn ConfigSource) -> Loaded {
     }
     effective.storage.exports = resolve(exports, &defaults);
     finish(&request.overrides, &mut effective);
+    finish_certificate(&mut effective, &mut report);
     check_authorization(&effective, &mut report);
     check_tls(&effective, &mut report);
     check_http(&effective, &mut report);

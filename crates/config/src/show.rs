@@ -104,7 +104,7 @@ fn network(effective: &Effective, lines: &mut EffectiveLines) {
         format!("idle {}", time(&value.unwrap_or(Duration::ZERO)))
     });
     lines.safe("xrd.timeout", &network.kill_timeout, |value| format!("kill {}", time(value)));
-    tls::network(network, lines);
+    tls::network(effective, lines);
     lines.safe("xrd.trace", &network.trace, trace);
 }
 

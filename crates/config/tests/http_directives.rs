@@ -100,6 +100,38 @@ fn certificates_of_clients_count_where_they_can_be_verified() {
 }
 
 #[test]
+fn the_certificate_of_http_is_that_of_the_server_if_there_is_no_other() {
+    let own = "xrd.protocol http *\nhttp.cert /c\nhttp.key /k\n";
+    let files = |text: &str| {
+        let Loaded { effective, report } = loaded(text);
+        let tls = effective.network.tls.value.map(|tls| (tls.certificate, tls.key));
+        (tls, report.problems().iter().map(|problem| problem.kind).collect::<Vec<_>>())
+    };
+    let of = |certificate: &str, key: &str| Some((certificate.into(), Some(key.into())));
+    assert_eq!(
+        files(own),
+        (of("/c", "/k"), vec![]),
+        "authorities are needed for certificates of clients only"
+    );
+    assert_eq!(files("xrd.protocol http *\nhttp.cert /c"), (Some(("/c".into(), None)), vec![]));
+    assert_eq!(files("http.cert /c\nhttp.key /k"), (None, vec![]), "HTTP is not served");
+    assert_eq!(files("xrd.protocol http *\nhttp.key /k"), (None, vec![ProblemKind::Doubtful]));
+    let both = |files: &str| format!("xrd.tls {files}\nxrd.tlsca certdir /a\n{own}");
+    assert_eq!(files(&both("/c /k")), (of("/c", "/k"), vec![]));
+    assert_eq!(files(&both("/other /k")), (of("/other", "/k"), vec![ProblemKind::Doubtful]));
+    assert_eq!(files(&format!("xrd.tls /c /k\n{own}")).1, [ProblemKind::Unsupported], "no authorities");
+    let asks = |text: &str| loaded(text).effective.asks_for_certificates();
+    assert!(asks(&format!("{own}http.cadir /a")) && !asks(own));
+    // What is shown has the same effect.
+    let shown: String = config::show(&loaded(own).effective)
+        .iter()
+        .filter(|line| ["xrd.protocol", "xrd.tls", "http.cert", "http.key"].contains(&line.directive))
+        .filter_map(|line| Some(format!("{} {}\n", line.directive, line.value.as_deref()?)))
+        .collect();
+    assert_eq!(shown, own);
+}
+
+#[test]
 fn rules_for_certificates_without_effect_are_reported() {
     let gsi = format!("{ENCRYPTED}xrootd.seclib libXrdSec.so\nsec.protocol gsi\n");
     for (base, reason) in [("xrd.protocol http *\n", "not asked"), (gsi.as_str(), "sec.protocol gsi decides")]

@@ -27,13 +27,14 @@ pub(super) const SECTION: Section = Section {
     about: "HTTP is served if `xrd.protocol http` asks for it, see `docs/http.md`. Directives that restrict access by HTTP and \
             are not in force stop the start.",
     directives: &[
-        Directive::not_yet(&["http.cert"], UsageFrequency::Most, "path")
+        Directive::new(&["http.cert"], UsageFrequency::Most, "path", http_certificates::certificate)
             .default("xrd.tls")
-            .help("Certificate of the server.")
+            .help("Certificate of the server, if there is no `xrd.tls`, and HTTP is served. Clients of the xroot protocol \
+                   may use it, too (`roots://`).")
             .example("/etc/grid-security/hostcert.pem"),
-        Directive::not_yet(&["http.key"], UsageFrequency::Most, "path")
-            .default("xrd.tls")
-            .help("Key of the certificate.")
+        Directive::new(&["http.key"], UsageFrequency::Most, "path", http_certificates::key)
+            .default("the file of http.cert")
+            .help("Key of the certificate of `http.cert`.")
             .example("/etc/grid-security/hostkey.pem"),
         Directive::new(&["http.cadir"], UsageFrequency::Most, "path", http_copies::authority_directory)
             .default("xrd.tlsca")

@@ -1,4 +1,5 @@
-//! Directives about certificates of clients over HTTP: `http.gridmap`, `http.secxtractor`, `http.tlsclientauth`.
+//! Directives about certificates over HTTP: that of the server (`http.cert`, `http.key`), and those of clients
+//! (`http.gridmap`, `http.secxtractor`, `http.tlsclientauth`).
 
 use super::arguments::Arguments;
 use super::draft::Draft;
@@ -6,8 +7,58 @@ use super::fault::DirectiveFault;
 use super::http::note_guard;
 use super::shared::{apply_not_yet, option_without_effect};
 use super::voms::is_extractor;
-use crate::effective::{Effective, HttpGridMap};
+use crate::effective::{Effective, HANDSHAKE_TIME, HttpGridMap, TlsCertificate};
 use crate::report::{ConfigReport, ProblemKind};
+use crate::setting::Setting;
+use std::path::PathBuf;
+
+/// Applies `http.cert`.
+pub(super) fn certificate(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    let path = PathBuf::from(arguments.path("http.cert")?);
+    draft.effective.http.certificate.set(Some(path), arguments.origin());
+    draft.finish(arguments);
+    Ok(())
+}
+
+/// Applies `http.key`.
+pub(super) fn key(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let path = PathBuf::from(arguments.path("http.key")?);
+    draft.effective.http.key.set(Some(path), arguments.origin());
+    draft.finish(arguments);
+    Ok(())
+}
+
+/// Uses the certificate of `http.cert` if there is no other one. Otherwise reports that it does not count.
+pub(crate) fn finish_certificate(effective: &mut Effective, report: &mut ConfigReport) {
+    let (http, network) = (&effective.http, &mut effective.network);
+    let key = http.key.value.clone();
+    let Some(certificate) = http.certificate.value.clone() else {
+        if http.port.is_some() && key.is_some() {
+            let allowed = "name the certificate by http.cert, or both by xrd.tls";
+            let what = "http.key: without http.cert it has no effect";
+            report.add(ProblemKind::Doubtful, http.key.origin.clone(), what, allowed);
+        }
+        return;
+    };
+    if http.port.is_none() {
+        return;
+    }
+    let Some(other) = &*network.tls else {
+        let value = TlsCertificate { certificate, key, handshake_time: HANDSHAKE_TIME, is_renewed: false };
+        network.tls = Setting::new(Some(value), http.certificate.origin.clone());
+        return;
+    };
+    if other.certificate != certificate
+        || other.key.as_ref().unwrap_or(&other.certificate) != key.as_ref().unwrap_or(&certificate)
+    {
+        let what = "http.cert: HTTPS has the certificate of xrd.tls";
+        let allowed = "remove http.cert and http.key, or name the same files in both";
+        report.add(ProblemKind::Doubtful, http.certificate.origin.clone(), what, allowed);
+    }
+}
 
 /// `[required] [compatNameGeneration] file`.
 pub(super) fn grid_map(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {

@@ -15,8 +15,6 @@ const fn missing(part: &'static str, without: &'static str) -> MissingPart {
 }
 
 const HTTP: MissingPart = missing("parts of HTTP", "HTTP is served as without it");
-const HTTPS: MissingPart =
-    missing("parts of HTTP", "HTTPS has the certificate of xrd.tls, and is refused without one");
 pub(super) const HTTP_COPY: MissingPart =
     missing("HTTP third-party copy", "third-party copies are served as without it");
 const HTTP_HANDLERS: MissingPart = missing("parts of HTTP", "requests POST are refused");
@@ -44,15 +42,13 @@ pub(super) const PLUG_IN_STREAMS: MissingPart =
     missing("monitoring", "the server does not have this part, so it sends no records about it");
 
 /// Directives by name or prefix; the first that fits.
-const BY_NAME: [(&str, MissingPart); 25] = [
+const BY_NAME: [(&str, MissingPart); 23] = [
     ("all.export", MASS_STORAGE),
     ("xrootd.export", MASS_STORAGE),
     ("oss.defaults", MASS_STORAGE),
     ("cms.prep", PREPARE),
     ("frm.", MASS_STORAGE),
-    ("http.cert", HTTPS),
     ("http.exthandler", HTTP_HANDLERS),
-    ("http.key", HTTPS),
     ("http.", HTTP),
     ("ofs.cksrt", missing("checksums in replies", "replies carry no encrypted checksums")),
     ("ofs.notify", missing("notification", "no program is informed of events")),

@@ -68,6 +68,7 @@ pub use export_options::{EXPORT_OPTIONS, OptionEntry};
 pub(crate) use fault::DirectiveFault;
 pub(crate) use grid_login::{check_list_sources, check_old_clients};
 pub(crate) use http::check_http;
+pub(crate) use http_certificates::finish_certificate;
 pub(crate) use login_encryption::check_tls_protocols;
 pub(crate) use macaroons::check_macaroons;
 pub(crate) use missing::of as missing;

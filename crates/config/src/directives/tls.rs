@@ -203,7 +203,7 @@ pub(crate) fn check_tls(effective: &Effective, report: &mut ConfigReport) {
                 report.add_about(name, ProblemKind::Unprotected, origin.clone(), what, allowed);
             }
         }
-    } else if network.tls_authorities.is_none() {
+    } else if network.tls_authorities.is_none() && !effective.has_certificate_of_http() {
         let what = "xrd.tls: the authorities that this host trusts are not specified";
         let allowed = "add xrd.tlsca certdir /etc/grid-security/certificates, or xrd.tlsca noverify";
         report.add_about("xrd.tls", ProblemKind::Unsupported, network.tls.origin.clone(), what, allowed);

@@ -116,6 +116,10 @@ pub struct HttpGridMap {
 pub struct HttpConfig {
     /// `xrd.protocol http`; `None` without it.
     pub port: Setting<Option<HttpPort>>,
+    /// `http.cert`.
+    pub certificate: Setting<Option<PathBuf>>,
+    /// `http.key`.
+    pub key: Setting<Option<PathBuf>>,
     /// Headers that become elements of the CGI.
     pub headers_to_cgi: Vec<Setting<HeaderRule>>,
     /// Headers of replies.
@@ -165,6 +169,8 @@ impl Default for HttpConfig {
         let off = || Setting::new(false, Origin::Default);
         Self {
             port: Setting::new(None, Origin::Default),
+            certificate: Setting::new(None, Origin::Default),
+            key: Setting::new(None, Origin::Default),
             headers_to_cgi: Vec::new(),
             static_headers: Vec::new(),
             redirects_to_https: off(),

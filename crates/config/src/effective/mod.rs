@@ -204,6 +204,13 @@ impl Effective {
         }
     }
 
+    /// Reports whether the certificate of the server is that of `http.cert`.
+    #[must_use]
+    pub fn has_certificate_of_http(&self) -> bool {
+        let certificate = &self.http.certificate;
+        self.network.tls.is_some() && certificate.is_some() && certificate.origin == self.network.tls.origin
+    }
+
     /// Reports whether clients can order third-party copies over HTTP. Their handler needs a certificate,
     /// unless it has `+notls`.
     #[must_use]

@@ -13,6 +13,9 @@ pub(super) fn show(effective: &Effective, lines: &mut EffectiveLines) {
         })
     };
     lines.add(Reload::Restart, "xrd.protocol", &values.port, port);
+    let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+    lines.add(Reload::Restart, "http.cert", &values.certificate, path);
+    lines.add(Reload::Restart, "http.key", &values.key, path);
     for rule in &values.headers_to_cgi {
         lines.restart("http.header2cgi", rule, |rule| {
             let strip = if rule.strip_on_redirect { " strip-on-redirect" } else { "" };
@@ -59,7 +62,6 @@ pub(super) fn show(effective: &Effective, lines: &mut EffectiveLines) {
     lines.restart("tpc.timeout", &values.copy_times, |times| {
         format!("{} {}", time(&times.stall), time(&times.first))
     });
-    let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
     lines.add(Reload::Restart, "http.cadir", &values.authority_directory, path);
     lines.add(Reload::Restart, "http.cafile", &values.authority_file, path);
     lines.restart("scalla.http", &values.pages, pages);

@@ -1,12 +1,14 @@
 //! The values of TLS as text.
 
 use super::lines::{EffectiveLines, Reload, time};
-use crate::effective::{NetworkConfig, ProtocolConfig, TlsAuthorities, TlsCertificate, TlsRevocation};
+use crate::effective::{Effective, ProtocolConfig, TlsAuthorities, TlsCertificate, TlsRevocation};
 use crate::setting::Setting;
 
-pub(super) fn network(network: &NetworkConfig, lines: &mut EffectiveLines) {
+pub(super) fn network(effective: &Effective, lines: &mut EffectiveLines) {
+    let network = &effective.network;
     let certificate = |value: &Option<TlsCertificate>| {
-        let value = value.as_ref()?;
+        // Its own line shows that of HTTP.
+        let value = value.as_ref().filter(|_| !effective.has_certificate_of_http())?;
         let key = value.key.as_ref().map(|key| format!("{} ", key.display())).unwrap_or_default();
         Some(format!("{} {key}hsto {}", value.certificate.display(), time(&value.handshake_time)))
     };
