@@ -260,6 +260,9 @@ def test_the_page_is_for_those_whom_the_configuration_names():
     settings = "scalla.http status metrics 192.0.2.0/24 127.0.0.0/8\nxrootd.seclib libXrdSec.so\nsec.protocol unix\n"
     with peers.Ours(settings=peers.SETTINGS + HTTP + settings) as server:
         assert ask(server.port)[0].status == 200 and ask(server.port, path="/f")[0].status == 403
+        # A name that another site has led here does not make its page a reader.
+        for host, status in (("other.example.org", 403), (f"localhost:{server.port}", 200), ("127.0.0.1", 200)):
+            assert ask(server.port, Host=host)[0].status == status, host
 
 
 def test_certificates_have_the_end_of_their_validity():

@@ -120,17 +120,10 @@ pub type MadeMetrics = Pin<Box<dyn Future<Output = Option<String>> + Send>>;
 pub struct MetricsPage {
     /// Decides whether a host may read the page.
     pub is_reader: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
-    /// Makes the text; `None` if the server is still starting, or has too much to do.
-    pub text: Arc<dyn Fn(MetricsFormat) -> MadeMetrics + Send + Sync>,
-}
-
-/// The dashboard, which browsers show.
-#[derive(Clone)]
-pub struct DashboardPage {
-    /// Its readers and its figures.
-    pub page: MetricsPage,
     /// Reports whether the value of a header `Host` names this server.
     pub is_own_host: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    /// Makes the text; `None` if the server is still starting, or has too much to do.
+    pub text: Arc<dyn Fn(MetricsFormat) -> MadeMetrics + Send + Sync>,
 }
 
 /// Configuration of the front end.
@@ -175,7 +168,7 @@ pub struct Config {
     /// `/metrics`; `None` if its name is an ordinary path.
     pub metrics: Option<MetricsPage>,
     /// `/dashboard`, in the same way.
-    pub dashboard: Option<DashboardPage>,
+    pub dashboard: Option<MetricsPage>,
     /// The WLCG Tape REST API; `None` if its paths are ordinary ones.
     pub tape: Option<TapeRest>,
 }

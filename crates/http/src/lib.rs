@@ -89,8 +89,8 @@ mod transfer_status;
 mod upload;
 
 pub use config::{
-    Config, DashboardPage, HeaderToCgi, HttpCredentials, HttpIdentity, HttpLogin, HttpPeer, HttpRefusal,
-    ListingPolicy, MacaroonEndpoints, MadeMetrics, MetricsPage, StaticHeader, StatusPages,
+    Config, HeaderToCgi, HttpCredentials, HttpIdentity, HttpLogin, HttpPeer, HttpRefusal, ListingPolicy,
+    MacaroonEndpoints, MadeMetrics, MetricsPage, StaticHeader, StatusPages,
 };
 pub use copy::{
     Copies, EndedHttpCopy, HttpCopyObserver, RemoteDownload, RemoteFailure, RemoteFuture, RemoteParts,

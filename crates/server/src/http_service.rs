@@ -13,11 +13,11 @@ use auth::address_text;
 use auth::ztn::{ZTN, credentials};
 use auth::{Entity, HostName, LoginPeer, RefusedLogin, Secret, ServerLogin, ServerProtocol, ServerStep};
 use base::{LineLimit, Supervisor};
-use config::{Effective, PageReaders, PersistMode, ServerPages, TlsOperations};
+use config::{Effective, PageReaders, PersistMode, TlsOperations};
 use http::{
-    Config, DashboardPage, HeaderToCgi, HttpCopyObserver, HttpCounters, HttpCredentials, HttpDoor,
-    HttpIdentity, HttpLogin, HttpPeer, HttpRefusal, ListingPolicy, MacaroonEndpoints, MetricsPage,
-    StaticHeader, StatusPages, TapeRest,
+    Config, HeaderToCgi, HttpCopyObserver, HttpCounters, HttpCredentials, HttpDoor, HttpIdentity, HttpLogin,
+    HttpPeer, HttpRefusal, ListingPolicy, MacaroonEndpoints, MetricsPage, StaticHeader, StatusPages,
+    TapeRest,
 };
 use net::Door;
 use session::{BearerLogin, HostRules, LoginPolicy, PendingLogins};
@@ -58,15 +58,14 @@ impl HttpService {
         let is_ending = Arc::<AtomicBool>::default();
         let memory = door.shared_memory();
         let metrics = MetricsPlace::default();
-        let pages = figure_pages(&effective.http.pages, &metrics, supervisor);
+        let pages = figure_pages((effective, tls), &metrics, supervisor);
         let pages = pages.map_err(|source| StartError::System { what: "the threads of metrics", source })?;
         let has_figures = pages.iter().any(Option::is_some);
         let metrics = has_figures.then_some(metrics);
         let certificates = tls.and_then(|tls| tls.client_protocol()).cloned();
         let [page, dashboard] = pages;
         let mut config = configuration(effective, (door, certificates), memory, &is_ending, page);
-        config.dashboard =
-            dashboard.map(|page| DashboardPage { page, is_own_host: own_names(effective, tls) });
+        config.dashboard = dashboard;
         config.tls = tls.map(|tls| tls.https().clone());
         config.macaroons = macaroon_endpoints(effective, tls);
         let observer = monitors.copies.clone().map(|records| records as Arc<dyn HttpCopyObserver>);
@@ -223,10 +222,11 @@ fn is_host_name(host: &str, name: &str) -> bool {
 
 /// Returns the pages that show the figures of the server: those with metrics and the dashboard.
 fn figure_pages(
-    pages: &ServerPages,
+    (effective, tls): (&Effective, Option<&Arc<ServerTls>>),
     place: &MetricsPlace,
     supervisor: &Supervisor,
 ) -> io::Result<[Option<MetricsPage>; 2]> {
+    let pages = &effective.http.pages;
     let readers = [&pages.metrics, &pages.dashboard];
     if readers.iter().all(|readers| **readers == PageReaders::Nobody) {
         return Ok([const { None }; 2]);
@@ -236,6 +236,7 @@ fn figure_pages(
         let (readers, threads) = (readers.clone(), threads.clone());
         (readers != PageReaders::Nobody).then(|| MetricsPage {
             is_reader: Arc::new(move |address| readers.includes(address)),
+            is_own_host: own_names(effective, tls),
             text: Arc::new(move |format| Box::pin(threads.clone().text(format))),
         })
     }))

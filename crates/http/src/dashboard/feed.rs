@@ -158,7 +158,14 @@ mod tests {
             let number = counter.fetch_add(1, Ordering::Relaxed);
             Box::pin(std::future::ready((number != 1).then(|| format!("a {number}\n")))) as _
         };
-        (MetricsPage { is_reader: Arc::new(|_| true), text: Arc::new(text) }, made)
+        (
+            MetricsPage {
+                is_reader: Arc::new(|_| true),
+                is_own_host: Arc::new(|_| true),
+                text: Arc::new(text),
+            },
+            made,
+        )
     }
 
     fn open() -> (watch::Sender<ConnectionEnd>, watch::Receiver<ConnectionEnd>) {

@@ -9,17 +9,17 @@ mod feed;
 
 pub(crate) use feed::DashboardFeed;
 
-use crate::config::{DashboardPage, MetricsPage};
+use crate::config::MetricsPage;
 use crate::door::HttpFrontEnd;
 use crate::host_shares::SharedPart;
 use crate::reply::{self, ReplyBody, RequestReply};
 use crate::{metrics_page, status};
 use bytes::Bytes;
-use hyper::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, LOCATION};
+use hyper::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION};
 use hyper::header::{HeaderName, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The path of the page, with that of its parts below it.
@@ -62,10 +62,10 @@ const PARTS: [PagePart; 4] = [
 
 /// Returns a part of the page; `None` if the request has another path, or the page is absent.
 pub(crate) fn reply(shared: &Arc<HttpFrontEnd>, peer: IpAddr, head: &Parts) -> Option<RequestReply> {
-    let DashboardPage { page, is_own_host } = shared.config.dashboard.as_ref()?;
+    let page = shared.config.dashboard.as_ref()?;
     let path = head.uri.path().strip_prefix(PATH).filter(|_| is_below(head.uri.path()))?;
     let part = PARTS.iter().find(|part| part.path == path);
-    let refused = metrics_page::refusal(page, peer, head).or_else(|| foreign(head, is_own_host.as_ref()));
+    let refused = metrics_page::refusal(page, peer, head).or_else(|| foreign(page, head));
     let replied = refused.unwrap_or_else(|| match part {
         Some(part) => text(part, &head.method),
         None if path == EVENTS => events(shared, page, peer, &head.method),
@@ -82,10 +82,10 @@ pub(crate) fn is_below(path: &str) -> bool {
 
 /// Refuses requests that a page of another site makes a browser send: with a name that its owner has led to this server, or
 /// with a link.
-fn foreign(head: &Parts, is_own_host: &(dyn Fn(&str) -> bool + Send + Sync)) -> Option<RequestReply> {
-    let text = |name: HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok());
-    let is_own = text(HOST).is_some_and(|host| is_literal(host) || is_own_host(host));
-    let is_of_other_site = text(SEC_FETCH_SITE).is_some_and(|site| !["same-origin", "none"].contains(&site));
+fn foreign(page: &MetricsPage, head: &Parts) -> Option<RequestReply> {
+    let is_own = metrics_page::names_server(page, &head.headers);
+    let site = head.headers.get(SEC_FETCH_SITE).and_then(|value| value.to_str().ok());
+    let is_of_other_site = site.is_some_and(|site| !["same-origin", "none"].contains(&site));
     // The page itself may be reached by a link.
     let is_page = head.uri.path() == PATH;
     if is_own && (is_page || !is_of_other_site) {
@@ -93,18 +93,6 @@ fn foreign(head: &Parts, is_own_host: &(dyn Fn(&str) -> bool + Send + Sync)) -> 
     }
     let what = "The dashboard is served under the name of the server, its address, or localhost.";
     Some(reply::refused(StatusCode::FORBIDDEN, what))
-}
-
-/// Reports whether a header `Host` is an address or `localhost`, which no other site can have as its name.
-fn is_literal(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let v6 = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
-    name.eq_ignore_ascii_case("localhost")
-        || name.parse::<Ipv4Addr>().is_ok()
-        || v6.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
 }
 
 fn text(part: &PagePart, method: &Method) -> RequestReply {
@@ -162,7 +150,12 @@ mod tests {
             }
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
-        foreign(&head, &|host| host == "server.example:1094").is_some()
+        let page = MetricsPage {
+            is_reader: Arc::new(|_| true),
+            is_own_host: Arc::new(|host| host == "server.example:1094"),
+            text: Arc::new(|_| Box::pin(std::future::ready(None))),
+        };
+        foreign(&page, &head).is_some()
     }
 
     #[test]
