@@ -59,16 +59,17 @@ impl CredentialCheck<'_> {
     fn tls(&mut self) {
         let setting = &self.effective.network.tls;
         let Some(TlsCertificate { certificate, .. }) = &setting.value else { return };
+        let name = if self.effective.has_certificate_of_http() { "http.cert" } else { "xrd.tls" };
         match tls::read_certificate(self.effective) {
             Ok(Some(read)) => {
-                self.early(&setting.origin, "xrd.tls", certificate, read.not_before());
-                self.expiry(&setting.origin, "xrd.tls", certificate, read.not_after());
+                self.early(&setting.origin, name, certificate, read.not_before());
+                self.expiry(&setting.origin, name, certificate, read.not_after());
                 if let Some(expires) = read.issuers_not_after() {
                     self.issuers(&setting.origin, certificate, expires);
                 }
             }
             Ok(None) => {}
-            Err(error) => self.wrong(&setting.origin, format!("xrd.tls: {error}")),
+            Err(error) => self.wrong(&setting.origin, format!("{name}: {error}")),
         }
     }
 

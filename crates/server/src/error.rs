@@ -102,7 +102,7 @@ impl fmt::Display for StartError {
             }
             Self::Macaroons(text) => write!(f, "macaroons (ofs.authlib) cannot be verified: {text}"),
             Self::Security(text) => write!(f, "cannot authenticate clients: {text}"),
-            Self::Tls(text) => write!(f, "cannot encrypt connections (xrd.tls): {text}"),
+            Self::Tls(text) => write!(f, "cannot encrypt connections (xrd.tls, http.cert): {text}"),
             Self::Limits(text) | Self::Cluster(text) => f.write_str(text),
             Self::System { what, source } => write!(f, "the system refused {what}: {}", plain(source)),
         }
