@@ -137,8 +137,8 @@ class Connection(Bytes):
         assert self.receive(16)[:8] == bytes(7) + b"\x08"
         return self.frame().body
 
-    def login(self, user="tester", pid=1234, capability=5, payload=b""):
-        frame = self.ask(LOGIN, struct.pack(">i8sBBBB", pid, user.encode(), 0, 0, capability, 0), payload)
+    def login(self, user="tester", pid=1234, capability=5, payload=b"", ability=0):
+        frame = self.ask(LOGIN, struct.pack(">i8sBBBB", pid, user.encode(), 0, ability, capability, 0), payload)
         self.session = frame[:16]
         if self.authenticates and b"&P=unix" in frame:
             self.ask(AUTH, bytes(12) + b"unix", b"unix\0" + user.encode() + b"\0")

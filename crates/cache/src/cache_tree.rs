@@ -72,7 +72,10 @@ impl CacheTree {
     /// # Errors
     /// [`CacheStartError`] if a server uses it, or it cannot be locked.
     pub fn lock(&self) -> Result<CacheTreeLock, CacheStartError> {
-        Ok(CacheTreeLock { _file: crate::disk_cache::lock(&*self.context.disk)? })
+        let lock = CacheTreeLock { _file: crate::disk_cache::lock(&*self.context.disk)? };
+        // With such a name, the removal of a file would free nothing.
+        crate::disk_cache::remove_names(&*self.context.disk);
+        Ok(lock)
     }
 
     /// Returns the total and the used space of the file system, in bytes.

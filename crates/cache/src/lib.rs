@@ -30,8 +30,8 @@ pub use cinfo::{CINFO_BYTES_MAX, CacheAccess, CacheChecks, Cinfo, CinfoError, Ci
 pub use disk_cache::{
     CacheChange, CacheClock, CacheEviction, CacheLimits, CacheObserver, CacheOrigin, CachePinFailure,
     CachePinStatus, CacheRead, CacheReadError, CacheReader, CacheStartError, ClosedCacheFile, ColdFiles,
-    DirectoryQuota, DiskCache, DiskCacheSettings, DiskCacheStatus, DiskShare, FileEviction, FileShares,
-    OpenTicket,
+    DIRECT_DIRECTORY, DirectoryQuota, DiskCache, DiskCacheSettings, DiskCacheStatus, DiskShare, FileEviction,
+    FileShares, OpenTicket,
 };
 pub use eviction::{EvictionPolicy, LruPolicy, S3FifoPolicy};
 pub use fill::{FetchId, FileFill, FillAction, ReadId, ReadPattern, ReaderId};

@@ -176,7 +176,7 @@ fn each_directive_in_force_requires_the_arguments_of_its_grammar() {
     for directive in every_directive().filter(|directive| directive.standing == Standing::InForce) {
         let name = directive.names[0];
         let is_flag = matches!(directive.grammar, "[check time] [path]" | "(flag)");
-        if is_flag || matches!(name, "ofs.tpc" | "ofs.authorize" | "pss.cache") {
+        if is_flag || matches!(name, "ofs.tpc" | "ofs.authorize" | "pss.cache" | "pss.dca") {
             continue; // All arguments are optional.
         }
         let loaded = load_text(name, Strictness::Strict);

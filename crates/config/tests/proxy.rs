@@ -290,6 +290,47 @@ fn a_cache_that_would_do_something_else_does_not_start() {
 }
 
 #[test]
+fn direct_reads_need_a_disk_cache_without_logins_and_an_authorization() {
+    let read = |text: &str| load_text(&format!("{PROXY}{CACHE}{text}"));
+    for (text, expected, without_effect) in [
+        ("", false, None),
+        ("pss.dca", true, None),
+        ("pss.dca group", true, Some("group")),
+        ("pss.dca world", true, Some("world")),
+        ("pss.dca recheck off", true, Some("recheck")),
+        ("pss.dca\npss.dca recheck 30 group", true, Some("recheck")),
+    ] {
+        let loaded = read(text);
+        assert_eq!(loaded.effective.has_direct_reads(), expected, "{text}");
+        let report = loaded.report.to_string();
+        let note = |word: &str| report.contains(&format!("'{word}' is accepted without effect"));
+        let noted = without_effect.map_or(!report.contains("without effect"), note);
+        assert!(loaded.report.is_ok() && noted, "{text}: {report}");
+        let lines = show(&loaded.effective);
+        let shown = lines.iter().find(|line| line.directive == "pss.dca");
+        let again = shown.and_then(|line| line.value.clone()).map(|value| read(&format!("pss.dca {value}")));
+        assert_eq!(again.is_some_and(|again| again.effective.has_direct_reads()), expected, "{text}");
+    }
+    for text in ["recheck 9", "recheck", "recheck soon"] {
+        let report = read(&format!("pss.dca {text}")).report;
+        assert!(!report.is_ok() && report.to_string().contains("recheck"), "{text}: {report}");
+    }
+    for (text, why) in [
+        (format!("{PROXY}pss.origin o:1\npss.dca"), "without a disk cache"),
+        (format!("{PROXY}{CACHE}ofs.authorize\npss.dca world"), "with ofs.authorize"),
+        (
+            format!("{PROXY}{CACHE}xrootd.seclib libXrdSec.so\nsec.protocol unix\npss.dca"),
+            "with xrootd.seclib",
+        ),
+    ] {
+        let loaded = load_text(&text);
+        let expected = format!("pss.dca has no effect {why}");
+        assert!(loaded.report.is_ok() && loaded.report.to_string().contains(&expected), "{}", loaded.report);
+        assert!(!loaded.effective.has_direct_reads());
+    }
+}
+
+#[test]
 fn the_memory_cache_has_its_values() {
     let memory = |text: &str| proxy(&format!("pss.origin o:1\n{text}")).proxy.memory_cache;
     let cache = memory("pss.cache");

@@ -48,6 +48,7 @@
 //! | `door` | [`Door`]: detection of the protocol by the first bytes |
 //! | `send_file` | `sendfile` for other sockets |
 //! | `socket` | [`Socket`]: readiness, reads, vectored writes, `sendfile` |
+//! | `peer_socket` | [`peer_socket`]: the socket of a client on this machine |
 //! | `polling` | adaptive polling for the next request before sleeping |
 //! | `loop_waker` | [`LoopWaker`]: a descriptor that wakes a loop |
 //! | `source` | one watched socket: its flags and the waiting task |
@@ -68,6 +69,7 @@ mod executor;
 mod listener;
 mod loop_waker;
 mod loops;
+mod peer_socket;
 mod polling;
 mod reactor;
 mod round_hook;
@@ -90,6 +92,7 @@ pub use executor::spawn_local;
 pub use listener::{Admission, BindError, Listener, ListenerConfig, Refusals};
 pub use loop_waker::LoopWaker;
 pub use loops::{LOOPS_MAX, LoopHandle, LoopPresence, Loops, spawn_essential};
+pub use peer_socket::{PeerSocket, peer_socket};
 pub use polling::{POLLING_CONNECTIONS_MAX, POLLING_MOMENT};
 pub use reactor::enable_batching;
 pub use round_hook::set_round_hook;

@@ -189,6 +189,7 @@ pub(crate) mod tests {
             trusted: None,
             checksums: Vec::new(),
             cache: None,
+            local_clients: None,
             memory_cache: None,
             has_authorization: false,
             connections_max: 100,

@@ -136,6 +136,14 @@ impl ProxyCacheChange {
 }
 
 impl ProxyCacheReader {
+    /// Returns the reader of the disk cache, if it is one.
+    pub(crate) const fn of_disk(&self) -> Option<&CacheReader<CachedOrigin>> {
+        match &self.reader {
+            CachedFileReader::Disk(reader) => Some(reader),
+            CachedFileReader::Memory(_) => None,
+        }
+    }
+
     /// Reads without waiting. `None` if that is not possible; `into` may be written partly then.
     pub(crate) fn read_now(&self, offset: u64, into: &mut [u8]) -> Option<usize> {
         match &self.reader {

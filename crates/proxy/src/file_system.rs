@@ -10,6 +10,7 @@ use crate::cache_orders::CacheOrders;
 use crate::cached_origin::{self, FileCache};
 use crate::changes::check_exists;
 use crate::connections::file_connection_user;
+use crate::direct_reads::{self, DirectReads};
 use crate::late_answers::for_caller;
 use crate::limits::Requester;
 use crate::listing;
@@ -55,6 +56,8 @@ pub struct ProxyFiles {
     prepare_ids: Box<dyn PrepareIds>,
     /// The cache, if there is one.
     pub(crate) cache: Option<FileCache>,
+    /// Redirects to files of the cache, if clients on this machine may read them directly.
+    direct: Option<DirectReads>,
     threads: ProxyThreads,
 }
 
@@ -142,13 +145,14 @@ impl ProxyFiles {
     ///
     /// # Errors
     /// The error of the system, if there are no threads.
-    pub fn new(config: ProxyConfig, prepare_ids: Box<dyn PrepareIds>) -> std::io::Result<Arc<Self>> {
+    pub fn new(mut config: ProxyConfig, prepare_ids: Box<dyn PrepareIds>) -> std::io::Result<Arc<Self>> {
         let threads = ProxyThreads::start()?;
+        let direct = DirectReads::start(&mut config);
         let cache = FileCache::start(&config, threads.handle())?;
         let config = Arc::new(config);
         let origins = OriginTable::new(config.clone(), threads.handle().clone());
         let personas = config.identities.clone().map(Personas::new);
-        Ok(Arc::new(Self { config, origins, personas, prepare_ids, cache, threads }))
+        Ok(Arc::new(Self { config, origins, personas, prepare_ids, cache, direct, threads }))
     }
 
     /// Returns the disk cache, if there is one.
@@ -215,7 +219,10 @@ impl ProxyFiles {
         F: Future<Output = Result<Value, RequestFailure>> + Send + 'static,
     {
         let (_, reply) = who;
-        self.begin(who, what, Some(reply.clone()), work)
+        self.begin(who, what, Some(reply.clone()), |at| {
+            let work = work(at);
+            async move { work.await.map(Answer::Value) }
+        })
     }
 
     /// Starts a request about a path. It fails at once if the origin does not answer.
@@ -227,7 +234,7 @@ impl ProxyFiles {
         work: impl FnOnce(PathAtOrigin) -> F,
     ) -> Started
     where
-        F: Future<Output = Result<Value, RequestFailure>> + Send + 'static,
+        F: Future<Output = Result<Answer, RequestFailure>> + Send + 'static,
     {
         let at = match self.at(caller, &target, participle, reply) {
             Ok(at) => at,
@@ -244,7 +251,7 @@ impl ProxyFiles {
         let (later, caller, work) = (reply.defer(), caller.clone(), work(at));
         self.threads.handle().spawn(async move {
             let result = for_caller(&caller, notices, work).await;
-            later.send(result.map_err(to_error).into());
+            later.send(result.unwrap_or_else(|failure| Answer::Error(to_error(failure))));
         });
         Started::Pending
     }
@@ -264,6 +271,9 @@ impl ProxyFiles {
             Ok(export) => export,
             Err(error) => return Started::Done(Answer::Error(error)),
         };
+        // Before an export for reading turns a writer into a reader.
+        let direct =
+            self.direct.clone().zip(direct_reads::reader((caller, reply.owner()), &target, &request));
         let mut writes = request.write || request.append || request.new || request.delete;
         if writes && export.force_read_only {
             writes = false;
@@ -302,13 +312,18 @@ impl ProxyFiles {
             {
                 used.reader = cache.open((key, ticket), &remote, at.requester.owner).await;
             }
+            if let (Some((direct, client)), Some(reader)) = (direct, &used.reader)
+                && let Some(redirect) = direct.redirect(reader, client).await
+            {
+                return Ok(Answer::Redirect(redirect));
+            }
             let stat = match request.stat {
                 true => Some(file_stat(&remote.known_stat().await?, at.read_only)),
                 false => None,
             };
             let context = (caller_of_file, at.persona, runtime);
             let file = ProxiedFile::new(path, remote, used, (writes, at.read_only), context);
-            Ok(Value::Opened(Opened { file: Arc::new(file), stat }))
+            Ok(Answer::Value(Value::Opened(Opened { file: Arc::new(file), stat })))
         })
     }
 

@@ -3,7 +3,7 @@
 use crate::place::RequestFailure;
 use std::future::Future;
 use std::time::Duration;
-use vfs::{Caller, ReplyTo, Value};
+use vfs::{Caller, ReplyTo};
 
 /// Interval at which the caller of a request is checked.
 const CALLER_CHECK: Duration = Duration::from_secs(1);
@@ -26,11 +26,11 @@ pub(crate) async fn with_notice<T>(notices: Option<ReplyTo>, work: impl Future<O
 
 /// Does the work of a request until its client leaves. Clients that accept it are notified through `notices` when the
 /// work takes long.
-pub(crate) async fn for_caller(
+pub(crate) async fn for_caller<T>(
     caller: &Caller,
     notices: Option<ReplyTo>,
-    work: impl Future<Output = Result<Value, RequestFailure>>,
-) -> Result<Value, RequestFailure> {
+    work: impl Future<Output = Result<T, RequestFailure>>,
+) -> Result<T, RequestFailure> {
     let notices = notices.filter(|_| caller.accepts_deferred_reply);
     let left = async {
         loop {
@@ -53,7 +53,7 @@ mod tests {
     use base::{Identity, LoginNames};
     use std::sync::{Arc, Mutex};
     use tokio::time::Instant;
-    use vfs::{Answer, Mailbox, ReplyToken};
+    use vfs::{Answer, Mailbox, ReplyToken, Value};
 
     /// Records notices.
     #[derive(Default)]

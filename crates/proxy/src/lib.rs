@@ -20,6 +20,7 @@
 //! | `cache_commands` | commands of clients about files in the disk cache |
 //! | `cache_orders` | [`CacheOrders`]: orders of administrators about the disk cache |
 //! | `cached_origin` | a file at an origin as the source of a cache; the cache on disk or in memory |
+//! | `direct_reads` | redirects of clients on this machine to files of the disk cache |
 //! | `address` | the URL of a path: origin, path and opaque text |
 //! | `origins` | the origins in use |
 //! | `origin` | one origin: its client, its limits, and the servers behind it |
@@ -45,6 +46,7 @@ mod cache_orders;
 mod cached_origin;
 mod changes;
 mod connections;
+mod direct_reads;
 mod failures;
 mod file_system;
 mod late_answers;
@@ -73,6 +75,7 @@ mod upload_removals;
 mod upload_stream;
 
 pub use cache_orders::{CacheOrders, EvictionReply};
+pub use direct_reads::{LocalClient, LocalClients};
 pub use file_system::{PrepareIds, ProxyFiles};
 pub use origin_watch::follow_origin;
 pub use settings::{ProxyCacheConfig, ProxyConfig, ProxyExport, client_settings};

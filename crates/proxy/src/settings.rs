@@ -1,6 +1,7 @@
 //! [`ProxyConfig`]: the configuration of a proxy, as plain values.
 
 use crate::cached_origin::ProxyCache;
+use crate::direct_reads::LocalClients;
 use auth::sss::IdentityTable;
 use auth::tls::TrustAnchors;
 use base::LogicalPath;
@@ -92,6 +93,8 @@ pub struct ProxyConfig {
     pub connections_max: usize,
     /// The disk cache, if there is one.
     pub cache: Option<ProxyCacheConfig>,
+    /// The processes of clients on this machine, for direct reads of cached files; `None` if they are not known.
+    pub local_clients: Option<Arc<dyn LocalClients>>,
     /// The sizes of the memory cache, if there is one. It is for proxies without a disk cache.
     pub memory_cache: Option<MemoryCacheSettings>,
     /// An authorization of this server decides about requests before they arrive here.

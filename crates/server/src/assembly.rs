@@ -72,6 +72,7 @@ pub(crate) fn door(effective: &Effective, role: Option<NodeRole>) -> xroot::Conf
             configuration: answers(effective, role),
             has_cache: *effective.proxy.enabled && *effective.proxy.cache.enabled,
             has_path_commands: *effective.proxy.enabled && *effective.proxy.cache.path_commands,
+            has_local_files: effective.has_direct_reads(),
             prepares_silent: limit.silent,
             prepares_max: limit.per_connection.and_then(|most| usize::try_from(most).ok()),
             descriptors: Arc::new(DescriptorBudget::new(process::descriptors())),

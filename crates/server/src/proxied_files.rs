@@ -1,6 +1,6 @@
 //! The files of a proxy: configuration to [`ProxyFiles`].
 
-use crate::adapters::SystemClock;
+use crate::adapters::{MachineClients, SystemClock};
 use crate::assembly;
 use crate::cluster::ClusterThread;
 use crate::detailed_monitoring::DetailedMonitors;
@@ -21,7 +21,7 @@ use config::{
     CacheSpace, CacheUsage, Effective, HostPattern, OriginBucket, OriginProtocol, ProxyServer, StoreValues,
 };
 use logical::{CopyingFiles, Prepares};
-use proxy::{PrepareIds, ProxyCacheConfig, ProxyConfig, ProxyExport, ProxyFiles};
+use proxy::{LocalClients, PrepareIds, ProxyCacheConfig, ProxyConfig, ProxyExport, ProxyFiles};
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
@@ -150,6 +150,9 @@ fn configuration(effective: &Effective, port: u16) -> Result<ProxyConfig, String
         checksums: checksums.map(|kind| kind.name().to_owned()).collect(),
         connections_max: crate::process::descriptors() / CONNECTIONS_SHARE,
         cache: cache(effective)?,
+        local_clients: effective
+            .has_direct_reads()
+            .then(|| -> Arc<dyn LocalClients> { Arc::new(MachineClients::new()) }),
         memory_cache: memory_cache(effective),
         has_authorization: *effective.authorization.enabled,
         in_cluster: effective.cluster.of_proxies && origin.forwards.is_empty(),
@@ -173,6 +176,9 @@ const CACHE_PATIENCE: Duration = Duration::from_secs(4);
 /// Size of the parts of files that a disk cache removes one by one. The order of removals takes about 200 bytes for each of
 /// which something is stored, which is 320 MB for 100 TB of whole parts, and one part is a small share of any disk.
 const CACHE_PART_BYTES: u64 = 64 << 20;
+
+/// Time in which a client opens the cached file to which it was redirected.
+const DIRECT_LEASE: Duration = Duration::from_secs(60);
 
 /// Number of bytes of files in a cache whose pages have checksums, if the memory of the machine is not known.
 const PAGED_BYTES: u64 = 1 << 30;
@@ -201,6 +207,7 @@ fn cache(effective: &Effective) -> Result<Option<ProxyCacheConfig>, String> {
         patience: CACHE_PATIENCE,
         limits: CacheLimits { low: space(low), high: space(high), files: *values.files_bytes, shares },
         cold,
+        direct: effective.has_direct_reads().then_some(DIRECT_LEASE),
         quotas: values.quota_file.value.as_deref().map_or(Ok(Vec::new()), quotas)?,
     };
     Ok(Some(ProxyCacheConfig { directory, settings }))

@@ -11,7 +11,7 @@ use crate::tls::LinkEncryption;
 use auth::{Entity, HostName, address_text};
 use base::{Identity, LoginNames};
 use std::sync::Arc;
-use vfs::Caller;
+use vfs::{Caller, ClientConnection};
 use wire::Encode;
 use wire::xroot::codes::{ErrorCode, RequestCode};
 use wire::xroot::flags::{Ability, ProtocolFlags, ServerFlags};
@@ -55,6 +55,7 @@ pub(crate) struct SessionClient {
     client_version: i32,
     /// Port of the client.
     pub(crate) port: u16,
+    connection: Option<Arc<ClientConnection>>,
     pub(crate) encryption: LinkEncryption,
 }
 
@@ -71,6 +72,7 @@ impl SessionClient {
             security: None,
             client_version: 0,
             port: peer.port,
+            connection: peer.connection,
             encryption: LinkEncryption::Unsupported,
         }
     }
@@ -199,7 +201,11 @@ impl SessionClient {
         let takes_later = m.generation() >= DEFERRED_GENERATION;
         let moves = m.ability.contains(Ability::READRDOK);
         let both_nets = m.ability.contains(Ability::HASIPV64);
-        let caller = Caller::new(identity, takes_later, moves).with_dual_stack(both_nets);
+        // The path of the file is sent as a URL.
+        let local_files = m.ability.contains(Ability::FULLURL) && m.ability.contains(Ability::LCLFILE);
+        let caller = Caller::new(identity, takes_later, moves)
+            .with_dual_stack(both_nets)
+            .with_local_files(self.connection.clone().filter(|_| local_files));
         self.caller = Arc::new(caller.with_protection(self.encrypts_session()));
         if self.client_version == 0 && m.generation() >= SIGNING_GENERATION {
             self.client_version = version::SIGNING;

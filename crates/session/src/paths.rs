@@ -132,6 +132,7 @@ impl NamespaceRequest<'_> {
                 posc: has(OpenOptions::POSC),
                 is_copy: false,
                 stat: wants_stat(m),
+                asks_write: writes,
                 no_wait: has(OpenOptions::NOWAIT),
                 refresh: has(OpenOptions::REFRESH),
                 replica: has(OpenOptions::REPLICA),

@@ -118,6 +118,8 @@ pub struct Settings {
     pub has_monitoring: bool,
     /// Paths that begin with `/xrdpfc_command/` are commands of the cache.
     pub has_path_commands: bool,
+    /// Clients on this machine can be redirected to its files, so the ends of their connections have to be known.
+    pub has_local_files: bool,
     /// Maximum number of prepare requests per session; `None` means unlimited.
     pub prepares_max: Option<usize>,
     /// Reports success for prepare requests beyond that limit without executing them. Otherwise
@@ -144,6 +146,7 @@ impl Default for Settings {
             has_cache: false,
             has_monitoring: false,
             has_path_commands: false,
+            has_local_files: false,
             prepares_max: None,
             prepares_silent: false,
             files_max: FILES_MAX,
@@ -246,4 +249,6 @@ pub struct Peer {
     pub port: u16,
     /// Host name if known, otherwise the address as text.
     pub host: String,
+    /// Both ends of the connection, for [`Settings::has_local_files`].
+    pub connection: Option<Arc<vfs::ClientConnection>>,
 }

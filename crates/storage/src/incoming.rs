@@ -98,6 +98,34 @@ pub(crate) fn is_file_locked(file: BorrowedFd<'_>) -> io::Result<bool> {
     }
 }
 
+/// `fcntl`: sets the signal for an open by others. The crate `libc` lacks the constant.
+pub(crate) const F_SETSIG: libc::c_int = 10;
+
+/// Reports whether a file that is open for writing here is also open elsewhere. The lease of a file for writing is only
+/// given if it is not.
+pub(crate) fn is_open_elsewhere(file: BorrowedFd<'_>) -> io::Result<bool> {
+    let fd = file.as_raw_fd();
+    // Another process can open the file while there is the lease. The signal of that would end this process by default, and
+    // SIGURG is ignored.
+    // SAFETY: the descriptor lives as long as the calls, which take numbers only.
+    let (given, error) = unsafe {
+        if libc::fcntl(fd, F_SETSIG, libc::SIGURG) == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        let given = libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK);
+        let error = io::Error::last_os_error();
+        if given != -1 {
+            libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK);
+        }
+        (given, error)
+    };
+    match given {
+        -1 if error.raw_os_error() == Some(libc::EAGAIN) => Ok(true),
+        -1 => Err(error),
+        _ => Ok(false),
+    }
+}
+
 /// Returns the description of a lock of this type on a whole file.
 fn whole_file(kind: libc::c_int) -> libc::flock {
     libc::flock {

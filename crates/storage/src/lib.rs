@@ -67,7 +67,7 @@ pub use held_file::{FileVersion, HeldFile};
 pub use incoming::{INCOMING_MODIFIED, INCOMING_PREFIX, IncomingFile, IncomingResult, inherit, lock_file};
 pub use look_limit::{LOOK_BYTES_MAX, LOOKS_MAX, LookLimit, LookPermit};
 pub use name_rules::NameRules;
-pub use plain_tree::{PlainDirectory, PlainFile, PlainKind, PlainStatus, PlainTree};
+pub use plain_tree::{PlainDirectory, PlainFile, PlainKind, PlainStatus, PlainTree, SECOND_NAME_ATTRIBUTE};
 pub use pool::PoolFigures;
 pub use pool::{
     Job, Pool, QUEUED_JOBS_MAX, QUEUED_JOBS_PER_OWNER_MAX, STEP_BYTES_MAX, STEP_ITEMS_MAX, StepProgress,

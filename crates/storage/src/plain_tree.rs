@@ -2,8 +2,10 @@
 //!
 //! The tree of a disk cache can be changed by other programs of the machine. A link there, or a second name of
 //! a file, would let them choose which file this process overwrites. So no component of a path may be a
-//! link, and a file with several names is refused. All calls block.
+//! link, and a file with several names is refused, except for one second name that this tree has given it. All calls
+//! block.
 
+use crate::incoming;
 use base::{LogicalPath, stable_hash};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
@@ -12,6 +14,7 @@ use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// The file with the identifier of the start of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -21,11 +24,24 @@ const MOUNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 
+/// The attribute of files that have got a second name by [`PlainTree::add_name`], also after its removal.
+pub const SECOND_NAME_ATTRIBUTE: &str = "user.scalla.second-name";
+/// Maximum number of bytes of a second name.
+const ATTRIBUTE_BYTES_MAX: usize = 255;
+
 /// Opening must not block, acquire a controlling terminal, or leak into a child process.
 const QUIET: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 /// Number of attempts to create a file while its directories are being removed.
 const CREATE_TRIES: usize = 100;
+
+/// Number of attempts to open a file that has a lease, and the time between them. [`PlainFile::is_open_elsewhere`] has one
+/// for a moment.
+const LEASE_TRIES: usize = 20;
+const LEASE_TIME: Duration = Duration::from_millis(1);
+
+/// Number of times that the names of a file are looked at, because they may change meanwhile.
+const NAME_TRIES: usize = 20;
 
 /// A tree of files.
 #[derive(Debug)]
@@ -46,6 +62,10 @@ pub struct PlainStatus {
     pub allocated: u64,
     /// Time of the last modification, in seconds since the epoch.
     pub modified: i64,
+    /// Number of the file in its file system.
+    pub number: u64,
+    /// Number of its names.
+    pub names: u64,
 }
 
 /// The kind of an entry of a directory.
@@ -125,14 +145,33 @@ impl PlainTree {
     fn open_with(&self, path: &LogicalPath, how: OFlags, create: bool) -> io::Result<PlainFile> {
         let (directories, name) = split(path)?;
         let parent = self.walk(directories, create)?;
-        let fd = fs::openat(&parent, name, how | OFlags::NOFOLLOW | QUIET, FILE_MODE)?;
+        let mut tries = LEASE_TRIES;
+        let fd = loop {
+            match fs::openat(&parent, name, how | OFlags::NOFOLLOW | QUIET, FILE_MODE) {
+                Err(Errno::AGAIN) if tries > 0 => std::thread::sleep(LEASE_TIME),
+                opened => break opened?,
+            }
+            tries -= 1;
+        };
         let status = fs::fstat(&fd)?;
-        match FileType::from_raw_mode(status.st_mode) {
-            // The name may have been removed since.
-            FileType::RegularFile if status.st_nlink <= 1 => Ok(PlainFile(File::from(fd))),
-            FileType::RegularFile => Err(Errno::MLINK.into()),
-            _ => Err(Errno::NOTBLK.into()),
+        if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+            return Err(Errno::NOTBLK.into());
         }
+        let file = PlainFile(File::from(fd));
+        if self.has_own_names(&file, status)? { Ok(file) } else { Err(Errno::MLINK.into()) }
+    }
+
+    /// Reports whether a file has no names but one and a second one that this tree has given it.
+    fn has_own_names(&self, file: &PlainFile, mut status: fs::Stat) -> io::Result<bool> {
+        for _ in 0..NAME_TRIES {
+            // The name may have been removed since.
+            if status.st_nlink <= 1 || status.st_nlink == 2 && self.is_second_name_of(file, &status)? {
+                return Ok(true);
+            }
+            // So may the second one.
+            status = fs::fstat(&file.0)?;
+        }
+        Ok(false)
     }
 
     /// Opens a file for reading and writing.
@@ -169,6 +208,30 @@ impl PlainTree {
         let ((from, old), (to, new)) = (split(from)?, split(to)?);
         let (from, to) = (self.walk(from, false)?, self.walk(to, true)?);
         Ok(fs::renameat(&from, old, &to, new)?)
+    }
+
+    /// Gives a file a second name, and creates the missing directories above it. Another program can have replaced the
+    /// file at the first name before, so the caller compares the file at the second one.
+    ///
+    /// # Errors
+    /// `EEXIST` if the second name exists, and other errors of the operating system, also for file systems without
+    /// extended attributes or second names.
+    pub fn add_name(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<()> {
+        self.open_file(from)?.set_attribute(SECOND_NAME_ATTRIBUTE, to.as_bytes())?;
+        let ((from, old), (to, new)) = (split(from)?, split(to)?);
+        let (from, to) = (self.walk(from, false)?, self.walk(to, true)?);
+        Ok(fs::linkat(&from, old, &to, new, AtFlags::empty())?)
+    }
+
+    /// Reports whether the second name that this tree has given a file is still one of its names.
+    fn is_second_name_of(&self, file: &PlainFile, status: &fs::Stat) -> io::Result<bool> {
+        let Some(name) = file.attribute(SECOND_NAME_ATTRIBUTE)? else { return Ok(false) };
+        let Ok(name) = LogicalPath::parse(&name) else { return Ok(false) };
+        let (directories, last) = split(&name)?;
+        let found = self
+            .walk(directories, false)
+            .and_then(|parent| Ok(fs::statat(&parent, last, AtFlags::SYMLINK_NOFOLLOW)?));
+        Ok(found.is_ok_and(|found| (found.st_dev, found.st_ino) == (status.st_dev, status.st_ino)))
     }
 
     /// Removes a file.
@@ -334,6 +397,10 @@ impl PlainFile {
             // Always in units of 512 bytes.
             allocated: u64::try_from(status.st_blocks).unwrap_or(0).saturating_mul(512),
             modified: status.st_mtime,
+            number: status.st_ino,
+            // The type depends on the machine.
+            #[allow(clippy::useless_conversion)]
+            names: u64::from(status.st_nlink),
         })
     }
 
@@ -343,6 +410,27 @@ impl PlainFile {
     /// Errors of the operating system.
     pub fn set_attribute(&self, name: &str, value: &[u8]) -> io::Result<()> {
         Ok(fs::fsetxattr(&self.0, name, value, fs::XattrFlags::empty())?)
+    }
+
+    /// Returns the value of a short extended attribute, if there is one.
+    fn attribute(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let mut value = vec![0; ATTRIBUTE_BYTES_MAX];
+        match fs::fgetxattr(&self.0, name, &mut value[..]) {
+            Ok(length) => {
+                value.truncate(length);
+                Ok(Some(value))
+            }
+            Err(Errno::NODATA | Errno::NOTSUP | Errno::RANGE) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reports whether the file is open elsewhere: by another process, or again by this one.
+    ///
+    /// # Errors
+    /// Errors of the operating system, also for a file system that cannot tell.
+    pub fn is_open_elsewhere(&self) -> io::Result<bool> {
+        incoming::is_open_elsewhere(self.0.as_fd())
     }
 
     /// Reports whether the file has an extended attribute.
@@ -411,177 +499,4 @@ impl PlainDirectory {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::symlink;
-
-    fn path(text: &str) -> LogicalPath {
-        LogicalPath::parse(text.as_bytes()).unwrap()
-    }
-
-    struct TestDirectory(std::path::PathBuf);
-
-    impl TestDirectory {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("scalla-{name}-{}", std::process::id()));
-            std::fs::create_dir_all(&path).unwrap();
-            Self(path)
-        }
-
-        fn path(&self) -> &Path {
-            &self.0
-        }
-    }
-
-    impl Drop for TestDirectory {
-        fn drop(&mut self) {
-            std::fs::remove_dir_all(&self.0).ok();
-        }
-    }
-
-    fn number<T>(result: io::Result<T>) -> Option<i32> {
-        result.err().and_then(|error| error.raw_os_error())
-    }
-
-    #[test]
-    fn a_mount_has_a_number_of_its_own() {
-        let root = TestDirectory::new("tree-mounted");
-        let of = |root: &Path| PlainTree::open(root).unwrap().mounted();
-        let here = of(root.path());
-        assert_eq!(here, of(root.path()));
-        // Each system has this mount. Without numbers of mounts, there is none.
-        assert!(here.is_none() || here != of(Path::new("/proc")));
-    }
-
-    #[test]
-    fn the_space_of_a_range_is_freed_and_the_size_stays() {
-        const PIECE: usize = 1 << 20;
-        let root = TestDirectory::new("tree-discard");
-        let file = PlainTree::open(root.path()).unwrap().create_file(&path("/f")).unwrap();
-        file.write_at(0, &vec![7; 3 * PIECE + 10]).unwrap();
-        file.sync().unwrap();
-        let before = file.status().unwrap();
-        match file.discard(PIECE as u64, PIECE as u64) {
-            // Not each file system can.
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => return,
-            other => other.unwrap(),
-        }
-        // The end of the file is within the last page.
-        file.discard(3 * PIECE as u64, 4096).unwrap();
-        let after = file.status().unwrap();
-        assert_eq!(after.size, before.size);
-        assert!(after.allocated + PIECE as u64 <= before.allocated, "{before:?} {after:?}");
-        let mut content = vec![1; 3 * PIECE + 10];
-        assert_eq!(file.read_at(0, &mut content).unwrap(), content.len());
-        let mut expected = vec![7; 3 * PIECE + 10];
-        expected[PIECE..2 * PIECE].fill(0);
-        expected[3 * PIECE..].fill(0);
-        assert!(content == expected);
-        assert_eq!(number(file.discard(0, 0)), Some(Errno::INVAL.raw_os_error()));
-    }
-
-    #[test]
-    fn a_copy_of_a_tree_is_another_one() {
-        let (one, other) = (TestDirectory::new("tree-one"), TestDirectory::new("tree-other"));
-        let identity =
-            |root: &TestDirectory| PlainTree::open(root.path()).unwrap().identity(&path("/d/lock"));
-        assert_eq!(number(identity(&one)), Some(Errno::NOENT.raw_os_error()));
-        for root in [&one, &other] {
-            std::fs::create_dir(root.path().join("d")).unwrap();
-            std::fs::write(root.path().join("d/lock"), b"").unwrap();
-        }
-        let before = identity(&one).unwrap();
-        assert_ne!(before, identity(&other).unwrap());
-        std::fs::write(one.path().join("another"), b"").unwrap();
-        assert_eq!(before, identity(&one).unwrap());
-    }
-
-    #[test]
-    fn a_read_without_waiting_has_all_bytes_or_none_count() {
-        let root = TestDirectory::new("plain-now");
-        let file = PlainTree::open(root.path()).unwrap().create_file(&path("/f")).unwrap();
-        file.write_at(0, &[7; 5000]).unwrap();
-        let (mut one, mut other) = ([9; 20], [9; 5]);
-        let mut read =
-            |offset| file.read_now(offset, &mut [IoSliceMut::new(&mut one), IoSliceMut::new(&mut other)]);
-        assert!(!read(4980), "bytes behind the end");
-        assert!(!read(u64::MAX));
-        // File systems that cannot tell always refuse.
-        assert!(!read(100) || (one, other) == ([7; 20], [7; 5]));
-    }
-
-    #[test]
-    fn files_are_created_read_renamed_and_removed() {
-        let root = TestDirectory::new("plain-tree");
-        let tree = PlainTree::open(root.path()).unwrap();
-        let file = tree.create_file(&path("/a/b/f")).unwrap();
-        file.write_at(5, b"hello").unwrap();
-        let mut bytes = [9; 20];
-        assert_eq!((file.read_at(3, &mut bytes).unwrap(), &bytes[..7]), (7, &b"\0\0hello"[..]));
-        assert_eq!(file.status().unwrap().size, 10);
-        assert_eq!(number(tree.create_file(&path("/a/b/f"))), Some(libc::EEXIST));
-        tree.rename(&path("/a/b/f"), &path("/c/g")).unwrap();
-        tree.sync_directory(&path("/c")).unwrap();
-        tree.sync_directory(&path("/")).unwrap();
-        let mut names: Vec<_> = tree.list(&path("/")).unwrap().map(Result::unwrap).collect();
-        names.sort_by(|one, other| one.0.cmp(&other.0));
-        assert_eq!(names, [(b"a".to_vec(), PlainKind::Directory), (b"c".to_vec(), PlainKind::Directory)]);
-        assert_eq!(number(tree.open_file(&path("/a/b/f"))), Some(libc::ENOENT));
-        assert!(tree.open_file(&path("/c/g")).unwrap().try_lock().unwrap());
-        tree.remove_file(&path("/c/g")).unwrap();
-        tree.remove_directory(&path("/c")).unwrap();
-        assert_eq!(number(tree.open_file(&path("/c/g"))), Some(libc::ENOENT));
-        assert_eq!(number(tree.open_file(&path("/a/b"))), Some(libc::EISDIR));
-    }
-
-    #[test]
-    fn a_file_is_created_while_its_empty_directories_are_removed() {
-        let root = TestDirectory::new("plain-race");
-        let tree = PlainTree::open(root.path()).unwrap();
-        // One removal of each directory for each file, as by a cache: without an end of removals, no number of tries is
-        // enough.
-        let begun = std::sync::atomic::AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut seen = 0;
-                while seen != usize::MAX {
-                    let now = begun.load(std::sync::atomic::Ordering::Acquire);
-                    if std::mem::replace(&mut seen, now) == now {
-                        std::thread::yield_now();
-                        continue;
-                    }
-                    ["/a/b", "/a"].into_iter().for_each(|name| drop(tree.remove_directory(&path(name))));
-                }
-            });
-            let created = (1..=3000).map(|number| {
-                begun.store(number, std::sync::atomic::Ordering::Release);
-                tree.create_file(&path("/a/b/f"))?;
-                tree.remove_file(&path("/a/b/f"))
-            });
-            let failed = created.filter_map(Result::err).next();
-            begun.store(usize::MAX, std::sync::atomic::Ordering::Release);
-            assert!(failed.is_none(), "{failed:?}");
-        });
-    }
-
-    #[test]
-    fn links_and_files_with_several_names_are_refused() {
-        let root = TestDirectory::new("plain-links");
-        let outside = TestDirectory::new("plain-outside");
-        std::fs::write(outside.path().join("f"), b"secret").unwrap();
-        symlink(outside.path(), root.path().join("d")).unwrap();
-        symlink(outside.path().join("f"), root.path().join("f")).unwrap();
-        symlink(outside.path().join("new"), root.path().join("new")).unwrap();
-        std::fs::write(root.path().join("one"), b"x").unwrap();
-        std::fs::hard_link(root.path().join("one"), root.path().join("two")).unwrap();
-        let tree = PlainTree::open(root.path()).unwrap();
-        assert_eq!(number(tree.open_file(&path("/d/f"))), Some(libc::ENOTDIR));
-        assert_eq!(number(tree.create_file(&path("/d/g"))), Some(libc::ENOTDIR));
-        assert_eq!(number(tree.remove_file(&path("/d/f"))), Some(libc::ENOTDIR));
-        assert_eq!(number(tree.list(&path("/d")).map(drop)), Some(libc::ENOTDIR));
-        assert_eq!(number(tree.open_file(&path("/f"))), Some(libc::ELOOP));
-        assert_eq!(number(tree.create_file(&path("/new"))), Some(libc::EEXIST));
-        assert_eq!(number(tree.open_file(&path("/two"))), Some(libc::EMLINK));
-        assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1, "nothing was created outside");
-    }
-}
+mod tests;

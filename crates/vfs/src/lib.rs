@@ -23,6 +23,7 @@
 //! | `stat`      | the status of files and directories, and of space            |
 
 mod answer;
+mod connection;
 mod operation;
 mod reply;
 mod stat;
@@ -34,6 +35,7 @@ pub use answer::{
     RedirectAnswer, Started, Value,
 };
 pub use base::Now;
+pub use connection::ClientConnection;
 pub use operation::{
     AttributeWork, CachedFileCommand, Caller, CheckpointWork, CloneRange, FileOperation, IssuedMacaroon,
     ListDetail, LocateOptions, MacaroonOrder, OpenRequest, Operation, PrepareNotice, PrepareRequest,

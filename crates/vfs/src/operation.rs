@@ -2,7 +2,7 @@
 //!
 //! They name what all protocols have in common, so that one file system serves every front end.
 
-use crate::{ListingPosition, OpenFile, Target, TargetList};
+use crate::{ClientConnection, ListingPosition, OpenFile, Target, TargetList};
 use auth::macaroons::Activity;
 use auth::{Entity, Secret};
 use base::{CopyRange, Identity, LogicalPath, ReadPiece};
@@ -23,6 +23,8 @@ pub struct Caller {
     /// Has both IPv4 and IPv6 addresses. Otherwise it only has the address family of its
     /// connection.
     pub dual_stack: bool,
+    /// Its connection, if it accepts a redirect to a file on its own machine.
+    pub local_files: Option<Arc<ClientConnection>>,
     /// Its connection is encrypted, or it must sign each open with the key of its session.
     pub is_protected: bool,
     entity: Option<Entity>,
@@ -47,6 +49,7 @@ impl Caller {
             accepts_deferred_reply: takes_later,
             accepts_read_redirect: moves,
             dual_stack: false,
+            local_files: None,
             is_protected: false,
             entity: None,
             of_request: None,
@@ -58,6 +61,12 @@ impl Caller {
     #[must_use]
     pub fn with_dual_stack(self, both_nets: bool) -> Self {
         Self { dual_stack: both_nets, ..self }
+    }
+
+    /// Returns the caller with this value for [`Caller::local_files`].
+    #[must_use]
+    pub fn with_local_files(self, local_files: Option<Arc<ClientConnection>>) -> Self {
+        Self { local_files, ..self }
     }
 
     /// Returns the caller with this value for [`Caller::is_protected`].
@@ -74,6 +83,7 @@ impl Caller {
             accepts_deferred_reply: self.accepts_deferred_reply,
             accepts_read_redirect: self.accepts_read_redirect,
             dual_stack: self.dual_stack,
+            local_files: self.local_files.clone(),
             is_protected: self.is_protected,
             entity: Some(entity),
             of_request: None,
@@ -95,7 +105,18 @@ impl Caller {
             accepts_deferred_reply: other.accepts_deferred_reply,
             accepts_read_redirect: other.accepts_read_redirect,
             dual_stack: other.dual_stack,
+            // Who asks here and who has the rights are on different machines.
+            local_files: None,
             ..self.for_request(self.request_name().map(Into::into), Some(other.clone()))
+        }
+    }
+
+    /// Returns the caller for a request that needs the file itself, and no redirect to one on the machine of the client.
+    #[must_use]
+    pub fn without_local_files(self: &Arc<Self>) -> Self {
+        Self {
+            local_files: None,
+            ..self.for_request(self.request_name().map(Into::into), Some(self.clone()))
         }
     }
 
@@ -111,6 +132,7 @@ impl Caller {
             accepts_deferred_reply: self.accepts_deferred_reply,
             accepts_read_redirect: self.accepts_read_redirect,
             dual_stack: self.dual_stack,
+            local_files: self.local_files.clone(),
             is_protected: self.is_protected,
             entity: self.entity.clone(),
             of_request: Some(Box::new(RequestCaller { name, session })),
@@ -199,6 +221,8 @@ pub struct OpenRequest {
     pub is_copy: bool,
     /// Return the status with the answer.
     pub stat: bool,
+    /// The client has also asked for writing, and the request is one for reading. A local file it would open for both.
+    pub asks_write: bool,
     /// Do not wait for staging.
     pub no_wait: bool,
     /// Discard cached locations, which may be stale.

@@ -72,7 +72,11 @@ pub(crate) fn serve(shared: &Arc<FrontEnd>, arrival: Arrival, presence: LoopPres
         return;
     };
     hub.stats.connections.add(1);
-    let driver = SessionDriver::new(&hub, &arrival.home, shared.new_session(arrival.peer));
+    let driver = SessionDriver::new(
+        &hub,
+        &arrival.home,
+        shared.new_session(arrival.peer, shared.needed_address(&arrival.socket)),
+    );
     net::spawn_local(ConnectionTask {
         driver,
         link: PathId::CONTROL,

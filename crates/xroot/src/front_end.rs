@@ -9,7 +9,7 @@ use crate::{
 };
 use base::{Ceilings, MemoryBudget, Owner};
 use monitor::{FlowMarker, MonitorStreams};
-use net::TlsServer;
+use net::{Socket, TlsServer};
 use session::{HostName, LOGIN_TIME_MAX, Peer, Session, Settings};
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use vfs::FileSystem;
+use vfs::{ClientConnection, FileSystem};
 use wire::xroot::header::SessionId;
 
 /// Looks up the name of a host. It is known only if it resolves back to the address.
@@ -195,9 +195,17 @@ impl FrontEnd {
         }
     }
 
-    pub(crate) fn new_session(&self, peer: SocketAddr) -> Session {
-        let address = peer.ip().to_canonical();
-        let peer = Peer { address: Some(address), port: peer.port(), host: address.to_string() };
+    /// Returns the address at which a client has connected, if it is needed.
+    pub(crate) fn needed_address(&self, socket: &Socket) -> Option<SocketAddr> {
+        if self.settings.has_local_files { socket.local_address().ok() } else { None }
+    }
+
+    /// Returns the session of a connection from `client` to `server`, if that is needed.
+    pub(crate) fn new_session(&self, client: SocketAddr, server: Option<SocketAddr>) -> Session {
+        let connection = server.map(|server| Arc::new(ClientConnection { client, server }));
+        let address = client.ip().to_canonical();
+        let peer =
+            Peer { address: Some(address), port: client.port(), host: address.to_string(), connection };
         Session::new(new_session_id(), self.settings.clone(), peer)
     }
 }

@@ -158,7 +158,12 @@ fn server_rows(note: &str, status: &CacheStatus) -> Vec<(&'static str, String)> 
         ("open files", show_count(status.open_files)),
         (
             "opens",
-            format!("{}, and {} that were not cached", show_count(*opens), show_count(*uncached_opens)),
+            format!(
+                "{} ({} of them direct), and {} that were not cached",
+                show_count(*opens),
+                show_count(status.direct_opens),
+                show_count(*uncached_opens)
+            ),
         ),
         ("from the disk", format!("{} ({rate:.1} %)", size(status.bytes_hit))),
         (

@@ -1,9 +1,11 @@
 //! [`CachedFile`]: one version of a file that readers have open. It performs the actions of its
 //! [`FileFill`](crate::FileFill).
 
+mod direct;
 mod parts;
 mod periods;
 
+use super::direct_access::DirectName;
 use super::fetch_memory::FetchMemory;
 use super::file_parts::{FileParts, ReaderParts};
 use super::period::PeriodFigures;
@@ -23,6 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
 
+pub(super) use direct::DirectUse;
 pub(super) use parts::{OpenFileParts, PartUse, TakenPart};
 
 /// The bytes of a read, in parts that are in no order. They cover it without gaps.
@@ -44,6 +47,8 @@ pub(super) struct CachedFile<O: CacheOrigin> {
     /// The file may have been changed through this server, so each read compares the version first.
     is_suspect: AtomicBool,
     pub(super) is_flushing: AtomicBool,
+    /// The name at which clients on this machine read it.
+    pub(super) direct: DirectName,
     idle: Notify,
 }
 
@@ -125,6 +130,7 @@ impl<O: CacheOrigin> CachedFile<O> {
             is_retired: AtomicBool::new(false),
             is_suspect: AtomicBool::new(false),
             is_flushing: AtomicBool::new(false),
+            direct: DirectName::default(),
             idle: Notify::new(),
         }))
     }
@@ -164,7 +170,12 @@ impl<O: CacheOrigin> CachedFile<O> {
 
     /// Reports whether blocks can be stored.
     pub(super) fn may_store(&self) -> bool {
-        !self.is_retired.load(Ordering::Acquire) && !self.has_changed() && self.shared.may_store()
+        self.is_current() && self.shared.may_store()
+    }
+
+    /// Reports whether the file is that of the name in the cache, and the version at the origin as far as it is known.
+    pub(super) fn is_current(&self) -> bool {
+        !self.is_retired.load(Ordering::Acquire) && !self.has_changed()
     }
 
     /// Adds a reader.
@@ -192,8 +203,9 @@ impl<O: CacheOrigin> CachedFile<O> {
         state.readers.is_empty()
     }
 
+    /// Reports whether clients read the file, by this server or directly.
     pub(super) fn has_readers(&self) -> bool {
-        !self.state().readers.is_empty()
+        !self.state().readers.is_empty() || self.direct.is_used()
     }
 
     /// Waits until nothing is read, fetched or stored.

@@ -21,6 +21,7 @@ impl CacheCounter {
 pub(super) struct CacheCounters {
     pub(super) opens: CacheCounter,
     pub(super) uncached_opens: CacheCounter,
+    pub(super) direct_opens: CacheCounter,
     pub(super) closes: CacheCounter,
     pub(super) bytes_delivered: CacheCounter,
     pub(super) bytes_hit: CacheCounter,
@@ -64,6 +65,8 @@ pub struct DiskCacheStatus {
     pub uncached_opens: u64,
     /// Number of closes of such files.
     pub closes: u64,
+    /// Number of opens after which clients read a file directly on this machine. Their bytes count as read from the disk.
+    pub direct_opens: u64,
     /// Number of bytes that readers got.
     pub bytes_delivered: u64,
     /// Number of bytes that were read from the disk.

@@ -10,12 +10,14 @@
 //! | `client_commands` | removals of single files by clients |
 //! | `clock` | [`CacheClock`]: the time of day and the uptime, and the last use of a file |
 //! | `counters` | [`DiskCacheStatus`]: the state of the cache and its counters |
+//! | `direct_access` | files that clients on this machine read without this server |
 //! | `directory_totals` | `DirectoryTotals`: the stored bytes of some directories |
 //! | `fetch_memory` | `FetchMemory`: the limit of the memory of fetches |
 //! | `file_parts` | `FileParts`: the parts of an open file, and which of them readers request |
 //! | `index_recorder` | `IndexRecorder`: the index is recorded for the next process |
 //! | `index_trust` | `IndexTrust`: how far the index agrees with the disk |
 //! | `origin` | [`CacheOrigin`]: the source of a cached file |
+//! | `own_files` | the lock, the pins, and what an earlier process has left |
 //! | `period` | [`CacheObserver`]: the ends of periods in which readers had a file open |
 //! | `pins` | files that stay because an administrator has pinned them |
 //! | `reader` | [`CacheReader`]: a reader of a cached file |
@@ -38,12 +40,14 @@ mod client_commands;
 mod clock;
 mod closing;
 mod counters;
+mod direct_access;
 mod directory_totals;
 mod fetch_memory;
 mod file_parts;
 mod index_recorder;
 mod index_trust;
 mod origin;
+mod own_files;
 mod paused_removals;
 mod period;
 mod pins;
@@ -66,7 +70,11 @@ pub use client_commands::FileEviction;
 pub use clock::CacheClock;
 pub(crate) use counters::CacheCounter;
 pub use counters::DiskCacheStatus;
+pub use direct_access::DIRECT_DIRECTORY;
+pub(crate) use direct_access::remove_names;
 pub use origin::{CacheOrigin, CacheReadError};
+pub(crate) use own_files::lock;
+use own_files::{load_pins, remove_own_files, with_own_files};
 pub use period::{CacheObserver, ClosedCacheFile};
 pub use pins::{CachePinFailure, CachePinStatus};
 pub use reader::{CacheRead, CacheReader};
@@ -74,12 +82,13 @@ pub use settings::{
     CacheLimits, CacheStartError, ColdFiles, DirectoryQuota, DiskCacheSettings, DiskShare, FileShares,
 };
 
-use crate::store::{BlockStore, CachePin, OWN_DIRECTORY, StoreContext, StoreError};
+use crate::store::{BlockStore, StoreContext, StoreError};
 use crate::{CacheDisk, CacheDiskFile, CacheKey, OriginVersion};
 use aged_removal::AgedRemoval;
 use base::{LogicalPath, Owner};
 use cache_index::CacheIndex;
 use cached_file::{CachedFile, OpenFileParts};
+use direct_access::DirectNames;
 use fetch_memory::FetchMemory;
 use index_recorder::IndexRecorder;
 use shared::CacheShared;
@@ -128,6 +137,8 @@ pub struct DiskCache<O: CacheOrigin> {
     limits: CacheLimits,
     cold: Option<ColdFiles>,
     quotas: Vec<DirectoryQuota>,
+    /// The names at which clients on this machine read files, if they may.
+    direct: Option<DirectNames>,
     recorder: IndexRecorder,
     /// Locks the disk for this process.
     _lock: Arc<dyn CacheDiskFile>,
@@ -144,7 +155,8 @@ impl<O: CacheOrigin> DiskCache<O> {
         (runtime, clock): (Handle, CacheClock),
     ) -> Result<Arc<Self>, CacheStartError> {
         let lock = lock(&*disk)?;
-        remove_temporary_files(&*disk)?;
+        remove_own_files(&*disk, "new")?;
+        direct_access::remove_names(&*disk);
         // Names that an earlier process has removed must not come back beside new files.
         disk.sync_all()?;
         let usage = disk.usage()?;
@@ -161,6 +173,14 @@ impl<O: CacheOrigin> DiskCache<O> {
         let context = Arc::new(context);
         let capacity = settings.limits.capacity((usage.0, 0), 0);
         let index = CacheIndex::new(capacity, settings.part_bytes);
+        let direct = settings.direct.filter(|_| match direct_access::check(&context) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(%error, "clients on this machine cannot read files on the disk of the cache directly");
+                false
+            }
+        });
+        let direct = direct.map(DirectNames::new);
         let shared = Arc::new(CacheShared::new(
             runtime,
             context,
@@ -184,6 +204,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             limits: settings.limits,
             cold: settings.cold,
             quotas: settings.quotas.clone(),
+            direct,
             recorder,
             _lock: lock,
         });
@@ -376,9 +397,10 @@ impl<O: CacheOrigin> DiskCache<O> {
         }
     }
 
-    /// Waits until no file is open and all ends of periods are recorded, at most for this time. Reports whether that
-    /// is so.
+    /// Ends direct reads, and waits until no file is open and all ends of periods are recorded, at most for this time.
+    /// Reports whether that is so.
     pub async fn closed(&self, limit: Duration) -> bool {
+        self.direct.iter().for_each(DirectNames::end);
         self.shared.in_use.none(limit).await
     }
 
@@ -402,6 +424,7 @@ impl<O: CacheOrigin> DiskCache<O> {
             opens: counters.opens.get(),
             uncached_opens: counters.uncached_opens.get(),
             closes: counters.closes.get(),
+            direct_opens: counters.direct_opens.get(),
             bytes_delivered: counters.bytes_delivered.get(),
             bytes_hit: counters.bytes_hit.get(),
             bytes_missed: counters.bytes_missed.get(),
@@ -528,52 +551,4 @@ impl<O: CacheOrigin> DiskCache<O> {
     pub fn open_files(&self) -> usize {
         self.table.len()
     }
-}
-
-/// Returns the pins of an earlier process. A damaged file is set aside, because it would stop all readers otherwise. An
-/// error of the disk stops the start, because the pins may be there.
-fn load_pins(context: &StoreContext) -> Result<Vec<CachePin>, CacheStartError> {
-    match context.load_pins() {
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            let aside = context.set_pins_aside().map_err(CacheStartError::Pins)?;
-            tracing::error!(
-                "the pins of the cache are lost, because their file was damaged; it is now {}; \
-                 repeat the orders of scalla cache pin",
-                aside.shown()
-            );
-            Ok(Vec::new())
-        }
-        other => other.map_err(CacheStartError::Pins),
-    }
-}
-
-fn own_path(name: &str) -> Result<LogicalPath, CacheStartError> {
-    LogicalPath::parse(format!("{OWN_DIRECTORY}/{name}").as_bytes())
-        .map_err(|_| io::Error::from(io::ErrorKind::InvalidFilename).into())
-}
-
-/// Locks the disk for this process.
-pub(crate) fn lock(disk: &dyn CacheDisk) -> Result<Arc<dyn CacheDiskFile>, CacheStartError> {
-    let path = own_path("lock")?;
-    let file = match disk.create(&path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => disk.open(&path)?,
-        other => other?,
-    };
-    if file.try_lock()? { Ok(file) } else { Err(CacheStartError::InUse) }
-}
-
-/// Removes state files that an earlier process has not finished. All names in their directory are those of the
-/// cache.
-fn remove_temporary_files(disk: &dyn CacheDisk) -> Result<(), CacheStartError> {
-    let directory = own_path("new")?;
-    let entries = match disk.list(&directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        other => other?,
-    };
-    let names: Vec<_> = entries.collect::<io::Result<_>>()?;
-    for (name, _) in names {
-        let path = directory.join(&name).map_err(|_| io::Error::from(io::ErrorKind::InvalidFilename))?;
-        disk.remove(&path)?;
-    }
-    Ok(())
 }

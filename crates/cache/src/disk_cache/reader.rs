@@ -11,8 +11,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 /// A reader of a cached file. All readers of a version share what is fetched.
 pub struct CacheReader<O: CacheOrigin> {
-    cache: Arc<DiskCache<O>>,
-    file: Arc<CachedFile<O>>,
+    pub(super) cache: Arc<DiskCache<O>>,
+    pub(super) file: Arc<CachedFile<O>>,
     id: ReaderId,
     origin: Arc<O>,
     /// Taken at its end.
@@ -89,6 +89,11 @@ async fn wait_longer<O: CacheOrigin>(
     result.await.unwrap_or(Err(CacheReadError::Ended))
 }
 
+/// Reports whether a file is as it was when it was opened, as far as this server knows.
+pub(super) fn is_settled<O: CacheOrigin>(cache: &DiskCache<O>, file: &CachedFile<O>) -> bool {
+    !file.is_suspect() && !cache.changes.is_content_changing(&file.key)
+}
+
 impl<O: CacheOrigin> CacheReader<O> {
     pub(super) fn new(
         cache: Arc<DiskCache<O>>,
@@ -117,7 +122,7 @@ impl<O: CacheOrigin> CacheReader<O> {
 
     /// Reports whether reads may take stored bytes without a comparison of the version.
     fn is_settled(&self) -> bool {
-        !self.file.is_suspect() && !self.cache.changes.is_content_changing(&self.file.key)
+        is_settled(&self.cache, &self.file)
     }
 
     /// Returns the bytes of the file that a read of this length gets.

@@ -28,6 +28,9 @@ pub struct DiskCacheSettings {
     pub cold: Option<ColdFiles>,
     /// Limits of directories.
     pub quotas: Vec<DirectoryQuota>,
+    /// Time in which a client on this machine opens the complete file to which it was sent; `None` if clients may not read
+    /// files directly.
+    pub direct: Option<Duration>,
 }
 
 /// The removal of files that nobody has opened for long.

@@ -178,6 +178,10 @@ impl CacheShared {
     /// Takes an error of the disk during a removal, as [`CacheShared::note_disk_failure`] does. It does not cause another
     /// removal, which would fail in the same way at once.
     pub(super) fn note_removal_failure(&self, key: &CacheKey, error: &io::Error) {
+        if error.kind() == io::ErrorKind::ResourceBusy {
+            // Clients still read it directly, so its space cannot be freed yet.
+            return;
+        }
         if !is_about_disk(error) {
             if self.may_log() {
                 tracing::warn!(file = %key.data().shown(), %error, "the file is not cached");
@@ -227,11 +231,27 @@ impl CacheShared {
         owner: Owner,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
+        Self::run_on(&self.writes, owner, job).await
+    }
+
+    /// Runs a job of the server that reads. `None` if it could not be run.
+    pub(super) async fn read_disk<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        Self::run_on(&self.reads, Owner::SERVER, job).await
+    }
+
+    async fn run_on<T: Send + 'static>(
+        threads: &Arc<Pool>,
+        owner: Owner,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
         let (done, result) = oneshot::channel();
         let job = move || {
             done.send(job()).ok();
         };
-        self.writes.run_surely(owner, Box::new(job));
+        threads.run_surely(owner, Box::new(job));
         result.await.ok()
     }
 }

@@ -4,6 +4,7 @@
 //! so a claim is true after a power cut at any point. Each block is compared with its checksum when it is
 //! read, in case something else has changed the data.
 
+mod direct_data;
 mod ending;
 mod release;
 
@@ -20,6 +21,8 @@ use std::io::{self, IoSliceMut};
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use thiserror::Error;
+
+pub(crate) use direct_data::DirectData;
 
 /// Maximum number of bytes that are read at once.
 const PIECE_BYTES: u64 = 256 * 1024;

@@ -18,6 +18,8 @@ pub trait CacheDisk: Send + Sync {
     fn create(&self, path: &LogicalPath) -> io::Result<Arc<dyn CacheDiskFile>>;
     /// Renames a file and replaces an existing one.
     fn rename(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<()>;
+    /// Gives a file a second name, and creates missing directories above it. The name must not exist.
+    fn add_name(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &LogicalPath) -> io::Result<()>;
     /// Removes an empty directory.
@@ -56,6 +58,8 @@ pub trait CacheDiskFile: Send + Sync {
     fn set_attribute(&self, name: &str, value: &[u8]) -> io::Result<()>;
     /// Reports whether there is an extended attribute.
     fn has_attribute(&self, name: &str) -> io::Result<bool>;
+    /// Reports whether the file is also open elsewhere.
+    fn is_open_elsewhere(&self) -> io::Result<bool>;
     /// Locks the file until it is closed. Returns whether no other process has it.
     fn try_lock(&self) -> io::Result<bool>;
 }
@@ -79,6 +83,10 @@ impl CacheDisk for PlainTree {
 
     fn rename(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<()> {
         Self::rename(self, from, to)
+    }
+
+    fn add_name(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<()> {
+        Self::add_name(self, from, to)
     }
 
     fn remove(&self, path: &LogicalPath) -> io::Result<()> {
@@ -145,6 +153,10 @@ impl CacheDiskFile for PlainFile {
 
     fn has_attribute(&self, name: &str) -> io::Result<bool> {
         Self::has_attribute(self, name)
+    }
+
+    fn is_open_elsewhere(&self) -> io::Result<bool> {
+        Self::is_open_elsewhere(self)
     }
 
     fn try_lock(&self) -> io::Result<bool> {

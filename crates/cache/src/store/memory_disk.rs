@@ -3,20 +3,22 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod direct_client;
+mod restart;
+
 use super::{CacheDisk, CacheDiskFile};
-use base::{LogicalPath, SplitMix64};
+use base::LogicalPath;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use storage::{PlainKind, PlainStatus};
+use storage::{PlainKind, PlainStatus, SECOND_NAME_ATTRIBUTE};
+
+pub(crate) use direct_client::DirectClient;
 
 /// The files of the recorded index.
 const INDEX_DIRECTORY: &[u8] = b"/.scalla-cache/index";
-
-/// The unit in which unsynced data survives a power cut.
-const SECTOR: usize = 512;
 
 #[derive(Clone, Default)]
 struct Inode {
@@ -25,6 +27,8 @@ struct Inode {
     /// For each byte of the content, whether its space was freed. The bytes behind it have theirs.
     freed: Vec<bool>,
     attributes: BTreeSet<String>,
+    /// Number of programs beside the cache that have it open.
+    readers: usize,
     is_sparse: bool,
     /// It is a file of the recorded index.
     is_index: bool,
@@ -326,59 +330,13 @@ impl MemoryDisk {
 
     /// Changes a byte of a file.
     pub(crate) fn flip(&self, path: &LogicalPath, at: usize) {
-        let mut state = self.lock();
-        let inode = state.names[path];
-        state.inodes[inode].content[at] ^= 0x40;
+        let inode = self.lock().names[path];
+        self.lock().inodes[inode].content[at] ^= 0x40;
     }
 
     /// Returns all files.
     pub(crate) fn names(&self) -> Vec<LogicalPath> {
         self.lock().names.keys().cloned().collect()
-    }
-
-    /// Returns the disk after the end of the process.
-    pub(crate) fn after_kill(&self) -> Self {
-        let mut state = self.lock().clone();
-        (state.stop_after, state.opened) = (None, 0);
-        state.faults.clear();
-        state.always.clear();
-        state.faults_at.clear();
-        Self(Arc::new(Mutex::new(state)), Arc::default())
-    }
-
-    /// Returns the disk after a power cut. Of each name one of its last states has survived, and of each file the
-    /// sectors that chance has chosen.
-    pub(crate) fn after_power_cut(&self, seed: u64) -> Self {
-        let (survivor, mut rng) = (self.after_kill(), SplitMix64::new(seed));
-        {
-            let mut state = survivor.lock();
-            let mut names = state.durable.clone();
-            for (name, inode) in std::mem::take(&mut state.pending) {
-                if rng.draw() % 2 == 0 {
-                    match inode {
-                        Some(inode) => drop(names.insert(name, inode)),
-                        None => drop(names.remove(&name)),
-                    }
-                }
-            }
-            for inode in &mut state.inodes {
-                let longest = inode.content.len().max(inode.durable.len());
-                let size = if rng.draw() % 2 == 0 { inode.content.len() } else { inode.durable.len() };
-                let mut after = vec![0; longest];
-                for begin in (0..longest).step_by(SECTOR) {
-                    let source = if rng.draw() % 2 == 0 { &inode.content } else { &inode.durable };
-                    let end = (begin + SECTOR).min(source.len());
-                    if begin < end {
-                        after[begin..end].copy_from_slice(&source[begin..end]);
-                    }
-                }
-                after.truncate(size);
-                (inode.content, inode.durable, inode.freed) = (after.clone(), after, Vec::new());
-            }
-            (state.names, state.durable) = (names.clone(), names);
-            state.mounts += 1;
-        }
-        survivor
     }
 
     fn file(&self, state: &mut State, inode: usize) -> Arc<dyn CacheDiskFile> {
@@ -424,6 +382,18 @@ impl CacheDisk for MemoryDisk {
         let inode = state.names.remove(from).ok_or(Errno::NOENT)?;
         state.names.insert(to.clone(), inode);
         state.pending.push((from.clone(), None));
+        state.pending.push((to.clone(), Some(inode)));
+        Ok(())
+    }
+
+    fn add_name(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<()> {
+        let mut state = self.call_at("add_name", to)?;
+        let inode = *state.names.get(from).ok_or(Errno::NOENT)?;
+        if state.names.contains_key(to) {
+            return Err(Errno::EXIST.into());
+        }
+        state.inodes[inode].attributes.insert(SECOND_NAME_ATTRIBUTE.to_owned());
+        state.names.insert(to.clone(), inode);
         state.pending.push((to.clone(), Some(inode)));
         Ok(())
     }
@@ -480,7 +450,8 @@ impl CacheDisk for MemoryDisk {
 
     fn usage(&self) -> io::Result<(u64, u64)> {
         let state = self.call("usage")?;
-        let used = state.names.values().map(|inode| state.inodes[*inode].allocated()).sum();
+        let inodes: BTreeSet<_> = state.names.values().collect();
+        let used = inodes.into_iter().map(|inode| state.inodes[*inode].allocated()).sum();
         Ok((1 << 20, used))
     }
 
@@ -565,7 +536,13 @@ impl CacheDiskFile for MemoryFile {
         let state = self.call("status")?;
         let inode = &state.inodes[self.inode];
         let size = inode.content.len() as u64;
-        Ok(PlainStatus { size, allocated: if inode.is_sparse { 0 } else { inode.allocated() }, modified: 0 })
+        Ok(PlainStatus {
+            size,
+            allocated: if inode.is_sparse { 0 } else { inode.allocated() },
+            modified: 0,
+            number: self.inode as u64,
+            names: state.names.values().filter(|of| **of == self.inode).count() as u64,
+        })
     }
 
     fn set_attribute(&self, name: &str, _: &[u8]) -> io::Result<()> {
@@ -579,6 +556,10 @@ impl CacheDiskFile for MemoryFile {
 
     fn has_attribute(&self, name: &str) -> io::Result<bool> {
         Ok(self.call("attribute")?.inodes[self.inode].attributes.contains(name))
+    }
+
+    fn is_open_elsewhere(&self) -> io::Result<bool> {
+        Ok(self.call("lease")?.inodes[self.inode].readers > 0)
     }
 
     fn try_lock(&self) -> io::Result<bool> {

@@ -40,6 +40,7 @@ mod part_tests;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use block_store::DirectData;
 pub use block_store::{BlockStore, DamagedBlocks, StoreError};
 pub use cache_key::CacheKey;
 pub(crate) use cache_key::OWN_DIRECTORY;

@@ -11,7 +11,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use storage::Pool;
+use storage::{Pool, SECOND_NAME_ATTRIBUTE};
 
 /// The attribute with the size of the file, which XRootD reads.
 const SIZE_ATTRIBUTE: &str = "user.pfc.fsize";
@@ -261,6 +261,7 @@ impl StoreContext {
             FilePartsToRemove::AtLeast(bytes) => layout.last_parts(&state.cinfo.blocks, *bytes),
         };
         let ranges: Vec<Range<u64>> = parts.iter().map(|part| layout.blocks_of(*part)).collect();
+        Self::check_unread(&*data)?;
         // If what an earlier removal has left cannot be freed, nothing more is given up.
         let earlier = self.free_empty_parts(&state, &*data);
         let before = state.stored_bytes();
@@ -329,11 +330,33 @@ impl StoreContext {
         if length == 0 {
             return Ok(());
         }
+        Self::check_unread(data)?;
         data.discard(blocks.start.saturating_mul(block_bytes), length).inspect_err(|error| {
             if is_unsupported(error) {
                 *self.can_discard() = Some(false);
             }
         })
+    }
+
+    /// Returns an error if clients may read data directly, because they would find zeros in space that is freed: it has a
+    /// second name, or had one and is open elsewhere.
+    pub(super) fn check_unread(data: &dyn CacheDiskFile) -> io::Result<()> {
+        let is_read = data.has_attribute(SECOND_NAME_ATTRIBUTE)?
+            && (data.status()?.names > 1 || data.is_open_elsewhere()?);
+        if is_read { Err(Errno::BUSY.into()) } else { Ok(()) }
+    }
+
+    /// Returns an error if the disk cannot give second names, or cannot tell whether other programs have a file open.
+    pub(crate) fn check_names(&self, second: &LogicalPath) -> io::Result<()> {
+        let (path, file) = self.temporary()?;
+        // Nobody else has it open, so another answer is wrong.
+        let is_open = file.is_open_elsewhere().and_then(|is_open| match is_open {
+            true => Err(Errno::BUSY.into()),
+            false => Ok(()),
+        });
+        let named = self.disk.add_name(&path, second).and_then(|()| self.disk.remove(second));
+        self.disk.remove(&path)?;
+        is_open.and(named)
     }
 
     /// Reports whether there is data that a cache has marked as its own.

@@ -4,7 +4,7 @@ use super::arguments::Arguments;
 use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::libraries::base_name;
-use super::shared::apply_not_yet;
+use super::shared::{apply_not_yet, part_without_effect};
 use crate::effective::{CacheSpace, CacheUsage, Effective};
 use crate::language::DirectiveToken;
 use crate::report::{ConfigReport, ProblemKind};
@@ -18,6 +18,8 @@ const GIB: u64 = 1 << 30;
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
+/// Minimum of `pss.dca recheck`, in seconds.
+const RECHECK_MIN: u64 = 10;
 /// Unit of the size of blocks.
 const BLOCK_UNIT: u64 = 4 * KIB;
 
@@ -119,6 +121,31 @@ pub(super) fn path_commands(
     Ok(())
 }
 
+/// `[recheck {off|time}] [world|group]`: clients on this machine read complete files without the server.
+pub(super) fn direct_access(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    while let Some(token) = arguments.next() {
+        match token.text.as_str() {
+            "group" | "world" => {
+                let why =
+                    "the files keep the mode 0600, and clients with the account of the server read them";
+                part_without_effect(arguments, token, why, draft);
+            }
+            "recheck" => {
+                if arguments.take("off").is_none() {
+                    arguments.time("recheck", between(RECHECK_MIN, DAY))?;
+                }
+                part_without_effect(arguments, token, "each open looks whether the file is complete", draft);
+            }
+            _ => draft.unknown_option(arguments, token),
+        }
+    }
+    draft.effective.proxy.cache.direct_reads.set(true, arguments.origin());
+    Ok(())
+}
+
 /// `libXrdPfcPurgeQuota.so file`: quotas of directories.
 pub(super) fn purge_library(
     arguments: &mut Arguments<'_>,
@@ -160,6 +187,14 @@ pub(super) fn needed(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Re
 /// Checks that a cache has a place, and that nothing is configured that it cannot do.
 pub(super) fn check(effective: &Effective, report: &mut ConfigReport) {
     let values = &effective.proxy.cache;
+    if *values.direct_reads && !effective.has_direct_reads() {
+        let what = match (*values.enabled, *effective.authorization.enabled) {
+            (true, true) => "pss.dca has no effect with ofs.authorize, which decides for each client",
+            (true, false) => "pss.dca has no effect with xrootd.seclib, which asks each client for a login",
+            (false, _) => "pss.dca has no effect without a disk cache",
+        };
+        report.add(ProblemKind::NoEffect, values.direct_reads.origin.clone(), what, "");
+    }
     if !*values.enabled {
         return;
     }

@@ -42,7 +42,7 @@ pub(super) const PLUG_IN_STREAMS: MissingPart =
     missing("monitoring", "the server does not have this part, so it sends no records about it");
 
 /// Directives by name or prefix; the first that fits.
-const BY_NAME: [(&str, MissingPart); 23] = [
+const BY_NAME: [(&str, MissingPart); 22] = [
     ("all.export", MASS_STORAGE),
     ("xrootd.export", MASS_STORAGE),
     ("oss.defaults", MASS_STORAGE),
@@ -57,7 +57,6 @@ const BY_NAME: [(&str, MissingPart); 23] = [
     ("pfc.", CACHE),
     ("pss.ccmlib", UNCACHED),
     ("pss.ciosync", UNCACHED),
-    ("pss.dca", UNCACHED),
     ("pss.", PROXY),
     ("throttle.", THROTTLING),
     ("tpc.", HTTP_COPY),

@@ -54,10 +54,9 @@ pub(super) const SECTION: Section = Section {
             .default("streams 512 workers 16")
             .help("Threads of the client.")
             .example("streams 256"),
-        Directive::not_yet(&["pss.dca"], UsageFrequency::Rare, "[recheck {off|time}] [world|group]")
+        Directive::new(&["pss.dca"], UsageFrequency::Rare, "[recheck {off|time}] [world|group]", cache::direct_access)
             .default("off")
-            .help("Clients on this machine read cache files directly.")
-            .example("recheck 30"),
+            .help("Clients on this machine with the account and the group of the server that accept it read files that the disk cache has completely without the server. `group`, `world` and `recheck` have no effect: the mode of the files stays 0600. With `ofs.authorize` or `xrootd.seclib`, the directive has no effect. See [proxy.md](proxy.md#direct-reads-of-cached-files)."),
         Directive::idle(&["pss.reproxy"], UsageFrequency::Rare, "(flag)")
             .default("off")
             .help("Third-party copies show their progress without it."),

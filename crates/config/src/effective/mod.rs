@@ -174,6 +174,14 @@ pub struct Effective {
 }
 
 impl Effective {
+    /// Reports whether clients can read cached files without the server. They cannot if they need a login or a permission,
+    /// because the server sees nothing of such reads.
+    #[must_use]
+    pub fn has_direct_reads(&self) -> bool {
+        let is_open = !*self.authorization.enabled && !*self.security.enabled;
+        *self.proxy.cache.direct_reads && *self.proxy.cache.enabled && is_open
+    }
+
     /// Returns the configuration of `scalla serve DIR`: `directory` as `/`, all checksums,
     /// otherwise the defaults.
     #[must_use]

@@ -295,6 +295,8 @@ pub struct CacheValues {
     pub usage: Setting<CacheUsage>,
     /// `pfc.allow_xrdpfc_command`: paths can be commands of the cache.
     pub path_commands: Setting<bool>,
+    /// `pss.dca`: clients on this machine read complete files without the server.
+    pub direct_reads: Setting<bool>,
     /// `pfc.purgelib`: the file with the quotas of directories.
     pub quota_file: Setting<Option<PathBuf>>,
     /// `--cache-size`: maximum number of bytes of all cached files.
@@ -315,6 +317,7 @@ impl Default for CacheValues {
                 CacheSpace::Share(950_000),
             )),
             path_commands: Setting::default(),
+            direct_reads: Setting::default(),
             quota_file: Setting::default(),
             files_bytes: Setting::default(),
             missing: Vec::new(),

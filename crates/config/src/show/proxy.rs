@@ -54,6 +54,7 @@ fn cache(values: &CacheValues, lines: &mut EffectiveLines) {
     lines.add(Reload::Restart, "pfc.allow_xrdpfc_command", &values.path_commands, |allowed| {
         allowed.then(String::new)
     });
+    lines.add(Reload::Restart, "pss.dca", &values.direct_reads, |direct| direct.then(String::new));
     let library = |path: &PathBuf| format!("libXrdPfcPurgeQuota.so {}", path.display());
     lines.add(Reload::Restart, "pfc.purgelib", &values.quota_file, |path| path.as_ref().map(library));
 }

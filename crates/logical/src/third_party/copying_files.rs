@@ -206,7 +206,11 @@ impl FileSystem for CopyingFiles {
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
         match operation {
             Operation::Open(target, request) if target.cgi.has_prefix("tpc.") => {
-                let caller = caller.clone();
+                // Another server reads it too, so a file on the machine of the client is of no use.
+                let caller = match caller.local_files {
+                    Some(_) => Arc::new(caller.without_local_files()),
+                    None => caller.clone(),
+                };
                 self.open(CopyOpen { target, request: *request, caller }, reply)
             }
             other => self.behind.start(caller, other, reply),

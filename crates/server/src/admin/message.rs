@@ -285,6 +285,9 @@ pub struct CacheStatus {
     pub opens: u64,
     /// Opens of files that could not be cached then.
     pub uncached_opens: u64,
+    /// Opens after which clients on this machine read the file directly.
+    #[serde(default)]
+    pub direct_opens: u64,
     /// Bytes that were read from the disk.
     pub bytes_hit: u64,
     /// Bytes that were fetched from the origin to be stored, also ahead of readers.

@@ -122,6 +122,7 @@ fn status(cache: &CacheOrders<'_>) -> CacheStatus {
         is_paused: status.is_paused,
         opens: status.opens,
         uncached_opens: status.uncached_opens,
+        direct_opens: status.direct_opens,
         bytes_hit: status.bytes_hit,
         bytes_missed: status.bytes_missed,
         bytes_bypassed: status.bytes_bypassed,

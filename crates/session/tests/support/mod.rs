@@ -54,7 +54,12 @@ pub fn address() -> Option<IpAddr> {
 impl Bench {
     /// Returns a session before the handshake.
     pub fn untouched(settings: Settings) -> Self {
-        let peer = Peer { address: address(), port: 44_850, host: "client.example.org".to_owned() };
+        let peer = Peer {
+            address: address(),
+            port: 44_850,
+            host: "client.example.org".to_owned(),
+            connection: None,
+        };
         let session = Session::new(SessionId(OWN_ID), Arc::new(settings), peer);
         Self { session, out: Outputs::default() }
     }

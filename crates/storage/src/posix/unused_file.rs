@@ -27,6 +27,7 @@ use super::local_file_system::check_local;
 use super::opening::{OngoingRemovals, RemovalTicket};
 use super::space::Spaces;
 use super::tree::{ConfinedTree, ParentDirectory};
+use crate::incoming::F_SETSIG;
 use crate::{FileRemoval, Metadata, UnusedFile};
 use base::LogicalPath;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT};
@@ -39,9 +40,6 @@ use std::sync::Arc;
 
 /// Bytes of a block of `st_blocks`.
 const BLOCK_BYTES: u64 = 512;
-
-/// `fcntl`: sets the signal for an open by others. The crate `libc` lacks the constant.
-const F_SETSIG: libc::c_int = 10;
 
 /// The sign by which a hidden file is recognised after a crash.
 enum HiddenMark {

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 /// How a part of an open file is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::disk_cache) enum PartUse {
-    /// A reader is in it, or blocks of it are being read from the disk, fetched or stored.
+    /// A reader is in it, blocks of it are being read from the disk, fetched or stored, or clients read the file directly.
     InUse,
     /// It was requested since requests were last reported to the order of removals. The order has this request now.
     Requested,
@@ -65,7 +65,8 @@ impl<O: CacheOrigin> OpenFileParts<'_, O> {
 
     fn use_now(&self, state: &mut CachedFileState<O>, part: u32) -> PartUse {
         let Some(layout) = state.parts.layout() else { return PartUse::InUse };
-        let is_in = state.readers.values().any(|reader| reader.parts.protect(part));
+        let is_in =
+            self.0.direct.is_used() || state.readers.values().any(|reader| reader.parts.protect(part));
         let is_retired = self.0.is_retired.load(Ordering::Acquire);
         if is_in || is_retired || state.fill.is_busy(&layout.blocks_of(part)) {
             return PartUse::InUse;

@@ -4,6 +4,7 @@
 
 mod aged;
 mod client_commands;
+mod direct;
 mod histories;
 mod mistaken;
 mod part_faults;

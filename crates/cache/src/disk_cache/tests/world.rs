@@ -36,6 +36,7 @@ pub(crate) fn settings() -> DiskCacheSettings {
         },
         cold: None,
         quotas: Vec::new(),
+        direct: None,
     }
 }
 

@@ -4,7 +4,7 @@
 //! is freed. So a failure before the second step changes nothing but that the blocks are claimed again, and after it the
 //! space is freed by a later call. A claim is true after a stop at any point.
 
-use super::BlockStore;
+use super::{BlockStore, StoreContext};
 use std::collections::HashSet;
 use std::io;
 use std::ops::Range;
@@ -36,6 +36,9 @@ impl BlockStore {
         }
         // If this is not possible, nothing more is given up.
         self.free_blocks(&mut freed)?;
+        if let Some(data) = self.data.get() {
+            StoreContext::check_unread(&**data)?;
+        }
         let result = self.end_claims(ranges).and_then(|()| {
             let mut given_up = ranges.iter().filter(|range| give_up(range));
             given_up.try_for_each(|_| self.free_blocks(&mut freed))

@@ -176,6 +176,11 @@ impl ServerMetrics {
         text.counter("scalla_cache_bypasses", "Requests for bytes that were not stored.", cache.bypasses);
         text.family(MetricKind::Counter, "scalla_cache_opens", "Opens of files through the cache.")
             .each("result", [("cached", cache.opens), ("uncached", cache.uncached_opens)]);
+        text.counter(
+            "scalla_cache_direct_opens",
+            "Opens after which clients on this machine read the file directly.",
+            cache.direct_opens,
+        );
         text.gauge("scalla_cache_files", "Files in the cache.", cache.files);
         text.gauge("scalla_cache_open_files", "Open files of the cache.", cache.open_files);
         text.family(
