@@ -24,7 +24,7 @@ const MOUNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 
-/// The attribute of files that have got a second name by [`PlainTree::add_name`], also after its removal.
+/// The attribute of files that have got a second name by [`PlainTree::add_name`]. It stays after the removal of the name.
 pub const SECOND_NAME_ATTRIBUTE: &str = "user.scalla.second-name";
 /// Maximum number of bytes of a second name.
 const ATTRIBUTE_BYTES_MAX: usize = 255;
@@ -410,6 +410,17 @@ impl PlainFile {
     /// Errors of the operating system.
     pub fn set_attribute(&self, name: &str, value: &[u8]) -> io::Result<()> {
         Ok(fs::fsetxattr(&self.0, name, value, fs::XattrFlags::empty())?)
+    }
+
+    /// Removes an extended attribute, if there is one.
+    ///
+    /// # Errors
+    /// Errors of the operating system.
+    pub fn remove_attribute(&self, name: &str) -> io::Result<()> {
+        match fs::fremovexattr(&self.0, name) {
+            Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Returns the value of a short extended attribute, if there is one.

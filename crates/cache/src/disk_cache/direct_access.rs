@@ -224,8 +224,14 @@ pub(super) fn check(context: &StoreContext) -> io::Result<()> {
 /// Removes the second names that are left. One that cannot be removed keeps the space of its file, and stops nothing else.
 pub(crate) fn remove_names(disk: &dyn CacheDisk) {
     let removed = super::with_own_files(disk, DIRECTORY, |name| {
-        if let Err(error) = disk.remove(name) {
-            tracing::warn!(name = %name.shown(), %error, "cannot remove a name for direct reads in the cache");
+        let data = disk.open(name);
+        match (disk.remove(name), data) {
+            (Err(error), _) => {
+                tracing::warn!(name = %name.shown(), %error, "cannot remove a name for direct reads in the cache");
+            }
+            // Without its end, the mark stays.
+            (Ok(()), Ok(data)) => drop(StoreContext::unmark(&*data)),
+            (Ok(()), Err(_)) => {}
         }
         Ok(())
     });
@@ -397,6 +403,7 @@ impl<O: CacheOrigin> DirectLease<O> {
         while !self.has_ended() && self.is_open_elsewhere().await {
             self.wait(self.time).await;
         }
+        self.unmark().await;
         drop(named);
         self.file.direct.set(DirectState::None);
         if let Some(cache) = self.cache.upgrade()
@@ -427,6 +434,18 @@ impl<O: CacheOrigin> DirectLease<O> {
             tracing::warn!(%file, %error, "a file that clients read directly stays, because it may be open");
         }
         !matches!(is_open, Some(Ok(false)))
+    }
+
+    /// Removes the mark of the file, if no program has it open. Otherwise it stays for later processes.
+    async fn unmark(&self) {
+        let store = self.file.store.clone();
+        let unmarked = self.file.shared.on_disk_for(Owner::SERVER, move || DirectData(&store).unmark()).await;
+        if let Some(Err(error)) = &unmarked
+            && self.file.shared.may_log()
+        {
+            let file = self.file.key.data().shown();
+            tracing::warn!(%file, %error, "a file that clients read directly keeps its mark");
+        }
     }
 
     async fn remove_name(&self, name: &LogicalPath) -> io::Result<()> {

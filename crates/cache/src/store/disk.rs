@@ -58,6 +58,8 @@ pub trait CacheDiskFile: Send + Sync {
     fn set_attribute(&self, name: &str, value: &[u8]) -> io::Result<()>;
     /// Reports whether there is an extended attribute.
     fn has_attribute(&self, name: &str) -> io::Result<bool>;
+    /// Removes an extended attribute, if there is one.
+    fn remove_attribute(&self, name: &str) -> io::Result<()>;
     /// Reports whether the file is also open elsewhere.
     fn is_open_elsewhere(&self) -> io::Result<bool>;
     /// Locks the file until it is closed. Returns whether no other process has it.
@@ -153,6 +155,10 @@ impl CacheDiskFile for PlainFile {
 
     fn has_attribute(&self, name: &str) -> io::Result<bool> {
         Self::has_attribute(self, name)
+    }
+
+    fn remove_attribute(&self, name: &str) -> io::Result<()> {
+        Self::remove_attribute(self, name)
     }
 
     fn is_open_elsewhere(&self) -> io::Result<bool> {

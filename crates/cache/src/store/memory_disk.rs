@@ -558,6 +558,11 @@ impl CacheDiskFile for MemoryFile {
         Ok(self.call("attribute")?.inodes[self.inode].attributes.contains(name))
     }
 
+    fn remove_attribute(&self, name: &str) -> io::Result<()> {
+        self.call("attribute")?.inodes[self.inode].attributes.remove(name);
+        Ok(())
+    }
+
     fn is_open_elsewhere(&self) -> io::Result<bool> {
         Ok(self.call("lease")?.inodes[self.inode].readers > 0)
     }

@@ -234,7 +234,8 @@ impl StoreContext {
     /// left, and if the file has no parts, the files are removed. `None` if there were none.
     ///
     /// If the disk is too full for another state file or for a hole in the data, the whole file is removed, if
-    /// `may_go_whole`. It is also removed if the disk cannot free parts any longer.
+    /// `may_go_whole`. It is also removed if the disk cannot free parts any longer, or cannot tell whether clients read the
+    /// file directly: they keep a file that is removed.
     pub(crate) fn remove_parts(
         &self,
         key: &CacheKey,
@@ -261,7 +262,11 @@ impl StoreContext {
             FilePartsToRemove::AtLeast(bytes) => layout.last_parts(&state.cinfo.blocks, *bytes),
         };
         let ranges: Vec<Range<u64>> = parts.iter().map(|part| layout.blocks_of(*part)).collect();
-        Self::check_unread(&*data)?;
+        match Self::check_unread(&*data) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => return Err(error.into()),
+            Err(_) => return remove(),
+            Ok(()) => {}
+        }
         // If what an earlier removal has left cannot be freed, nothing more is given up.
         let earlier = self.free_empty_parts(&state, &*data);
         let before = state.stored_bytes();
@@ -344,6 +349,17 @@ impl StoreContext {
         let is_read = data.has_attribute(SECOND_NAME_ATTRIBUTE)?
             && (data.status()?.names > 1 || data.is_open_elsewhere()?);
         if is_read { Err(Errno::BUSY.into()) } else { Ok(()) }
+    }
+
+    /// Removes the mark of data that has had a second name, if it has none and is not open elsewhere. Returns whether that is
+    /// so. The caller sees to it that it does not get a name meanwhile.
+    pub(crate) fn unmark(data: &dyn CacheDiskFile) -> io::Result<bool> {
+        if data.status()?.names > 1 || data.is_open_elsewhere()? {
+            return Ok(false);
+        }
+        // With it, the question above is asked before each removal of a part.
+        data.remove_attribute(SECOND_NAME_ATTRIBUTE)?;
+        Ok(true)
     }
 
     /// Returns an error if the disk cannot give second names, or cannot tell whether other programs have a file open.

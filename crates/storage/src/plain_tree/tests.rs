@@ -116,6 +116,9 @@ fn the_mark_of_a_removed_second_name_admits_no_other_one() {
     assert_eq!(file.status().unwrap().names, 1);
     // A program can still have it open.
     assert!(file.has_attribute(SECOND_NAME_ATTRIBUTE).unwrap());
+    file.remove_attribute(SECOND_NAME_ATTRIBUTE).unwrap();
+    assert!(!file.has_attribute(SECOND_NAME_ATTRIBUTE).unwrap());
+    file.remove_attribute(SECOND_NAME_ATTRIBUTE).unwrap();
 }
 
 #[test]

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::SECOND_NAME_ATTRIBUTE;
 
 const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_millis(1);
@@ -418,5 +419,53 @@ async fn parts_stay_while_a_client_of_an_earlier_process_has_the_file_open() {
         drop(open);
         world.settle(&cache).await;
         world.check_usage(&cache);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_go_whole_on_a_disk_that_no_longer_tells_whether_they_are_open() {
+    let world = World::new();
+    let cache = world.start(in_parts(100, LONG));
+    let (reader, content) = fill(&world, &cache, "/f", 4).await;
+    let name = reader.direct_name().await.unwrap();
+    cache.flush().await;
+    let client = DirectClient::open(&world.disk, &name).unwrap();
+    drop((reader, cache));
+    let world = world.restarted(None);
+    let client = client.survive(&world.disk);
+    world.disk.fail_always("lease", Errno::INVAL);
+    let cache = world.start(limited(2 * PART));
+    world.until(|| cache.status().is_known).await;
+    cache.make_room().await;
+    assert_eq!((cache.bytes(), cache.status().evicted_files), (0, 1));
+    assert_eq!(world.disk.get(&path("/f")), None);
+    assert_eq!(client.content(), content);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_mark_of_a_name_goes_when_nobody_has_the_file_open() {
+    let world = World::new();
+    world.put("/f", 4 * BLOCK);
+    let cache = world.start(direct(SHORT));
+    let is_marked =
+        |world: &World| world.disk.open(&path("/f")).unwrap().has_attribute(SECOND_NAME_ATTRIBUTE).unwrap();
+    let (reader, _) = read_all(&world, &cache, "/f").await;
+    let client = DirectClient::open(&world.disk, &path("/f"));
+    reader.direct_name().await.unwrap();
+    assert!(is_marked(&world));
+    drop(client);
+    world.until(|| !reader.file.direct.is_used()).await;
+    assert!(!is_marked(&world));
+    drop((reader, cache));
+    // The same at a start, after a process that has not ended its names.
+    for has_client in [true, false] {
+        let world = world.restarted(None);
+        let cache = world.start(direct(LONG));
+        let (reader, _) = read_all(&world, &cache, "/f").await;
+        let client = DirectClient::open(&world.disk, &reader.direct_name().await.unwrap()).unwrap();
+        let later = world.restarted(None);
+        let _client = has_client.then(|| client.survive(&later.disk));
+        later.start(settings());
+        assert_eq!((names(&later), is_marked(&later)), (vec![], has_client));
     }
 }

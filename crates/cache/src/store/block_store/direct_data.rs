@@ -1,6 +1,6 @@
 //! [`DirectData`]: the data of a file as clients read it directly.
 
-use super::BlockStore;
+use super::{BlockStore, StoreContext};
 use base::LogicalPath;
 use rustix::io::Errno;
 use std::io;
@@ -43,6 +43,14 @@ impl DirectData<'_> {
             Ok(status) if status.number == own.number => Ok(()),
             found => disk.remove(name).and(found.and(Err(Errno::STALE.into()))),
         }
+    }
+
+    /// Removes the mark of a second name that has gone, unless programs have the data open.
+    ///
+    /// # Errors
+    /// Errors of the disk.
+    pub(crate) fn unmark(&self) -> io::Result<bool> {
+        StoreContext::unmark(self.0.data()?)
     }
 
     /// Reports whether a program beside this process has the data open.
