@@ -9,6 +9,7 @@
 
 use super::cached_file::{CachedFile, DirectUse};
 use super::closing::{FileClosing, FileInUse};
+use super::direct_room::{DirectPermit, DirectRoom};
 use super::reader::is_settled;
 use super::{CacheOrigin, CacheReader, DiskCache};
 use crate::CacheDisk;
@@ -18,11 +19,9 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-/// Maximum number of files with a second name. Each has an open descriptor, and stays in the cache.
-const LEASES_MAX: usize = 512;
 /// Maximum number of files that are read and compared at once.
 const VERIFICATIONS_MAX: usize = 2;
 /// Time that an open waits for the comparison. When it takes longer, later opens benefit from it.
@@ -58,7 +57,7 @@ struct NamedFile {
     is_comparing: bool,
     lease_end: Instant,
     /// It goes with the state.
-    _permit: OwnedSemaphorePermit,
+    _permit: DirectPermit,
 }
 
 /// What an open has to do.
@@ -178,7 +177,7 @@ impl Drop for DirectComparison<'_> {
 /// The second names of a cache.
 pub(super) struct DirectNames {
     lease: Duration,
-    leases: Arc<Semaphore>,
+    room: DirectRoom,
     verifications: Arc<Semaphore>,
     has_ended: watch::Sender<bool>,
 }
@@ -187,7 +186,7 @@ impl DirectNames {
     pub(super) fn new(lease: Duration) -> Self {
         Self {
             lease,
-            leases: Arc::new(Semaphore::new(LEASES_MAX)),
+            room: DirectRoom::default(),
             verifications: Arc::new(Semaphore::new(VERIFICATIONS_MAX)),
             has_ended: watch::Sender::new(false),
         }
@@ -296,7 +295,7 @@ impl<O: CacheOrigin> DirectNaming<O> {
         let names = self.cache.direct.as_ref()?;
         let permit = match self.is_named {
             true => None,
-            false => Some(names.leases.clone().try_acquire_owned().ok()?),
+            false => Some(names.room.take(self.file.version().size, self.cache.direct_limit())?),
         };
         // From now on, no part of the file is removed. One that has gone in between is not damaged.
         if !is_whole(&self.cache, &self.file)
@@ -331,7 +330,7 @@ impl<O: CacheOrigin> DirectNaming<O> {
     async fn add_name(
         &self,
         names: &DirectNames,
-        permit: OwnedSemaphorePermit,
+        permit: DirectPermit,
         comparison: DirectComparison<'_>,
     ) -> Option<LogicalPath> {
         let (store, name) = (self.file.store.clone(), new_name().ok()?);

@@ -11,6 +11,7 @@
 //! | `clock` | [`CacheClock`]: the time of day and the uptime, and the last use of a file |
 //! | `counters` | [`DiskCacheStatus`]: the state of the cache and its counters |
 //! | `direct_access` | files that clients on this machine read without this server |
+//! | `direct_room` | how many bytes these can have |
 //! | `directory_totals` | `DirectoryTotals`: the stored bytes of some directories |
 //! | `fetch_memory` | `FetchMemory`: the limit of the memory of fetches |
 //! | `file_parts` | `FileParts`: the parts of an open file, and which of them readers request |
@@ -41,6 +42,7 @@ mod clock;
 mod closing;
 mod counters;
 mod direct_access;
+mod direct_room;
 mod directory_totals;
 mod fetch_memory;
 mod file_parts;

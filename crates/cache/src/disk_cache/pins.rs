@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
 
 /// The part of the cache that pinned files can have: one in this number.
-const PINNED_SHARE: u64 = 2;
+pub(super) const PINNED_SHARE: u64 = 2;
 
 /// The reason why a pin was refused.
 #[derive(Error, Debug)]
@@ -150,6 +150,14 @@ impl CacheShared {
     pub(super) fn kept_paths(&self) -> PinnedPaths {
         let kept = self.pin_status().into_iter().filter(|status| status.is_kept);
         PinnedPaths(kept.map(|status| status.pin.path).collect())
+    }
+
+    /// Returns the stored bytes of files that pins keep.
+    pub(super) fn pinned_bytes(&self) -> u64 {
+        let mut kept = CountedPins::default();
+        let status = self.pin_status().into_iter().filter(|status| status.is_kept);
+        status.for_each(|status| kept.add(&status.pin.path, status.bytes));
+        kept.bytes()
     }
 
     /// Reports whether a file is pinned, also by a pin that has no effect on other removals.

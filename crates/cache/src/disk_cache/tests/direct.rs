@@ -469,3 +469,29 @@ async fn the_mark_of_a_name_goes_when_nobody_has_the_file_open() {
         assert_eq!((names(&later), is_marked(&later)), (vec![], has_client));
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_that_clients_read_directly_have_at_most_half_of_the_cache_with_pinned_ones() {
+    let world = World::new();
+    let cache = world.start(in_parts(12 * PART, LONG));
+    let mut readers = Vec::new();
+    for (file, is_named) in [("/a", true), ("/b", false), ("/c", true)] {
+        let parts = if file == "/c" { 2 } else { 4 };
+        let (reader, _) = fill(&world, &cache, file, parts).await;
+        assert_eq!(reader.direct_name().await.is_some(), is_named, "{file}");
+        readers.push(reader);
+    }
+    assert_eq!(names(&world).len(), 2);
+    // Pinned files take of their room.
+    cache.flush().await;
+    drop((readers, cache));
+    let world = world.restarted(None);
+    let cache = world.start(in_parts(12 * PART, LONG));
+    world.until(|| cache.status().is_known).await;
+    cache.pin(&path("/a"), i64::MAX).await.unwrap();
+    for (file, is_named) in [("/b", false), ("/c", true)] {
+        let reader = world.open(&cache, file).await.unwrap().0;
+        assert!(reader.is_whole(), "{file}");
+        assert_eq!(reader.direct_name().await.is_some(), is_named, "{file}");
+    }
+}
