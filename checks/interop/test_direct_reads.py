@@ -366,6 +366,7 @@ def test_parts_of_a_file_stay_while_a_client_reads_it_directly(origin, tmp_path)
             xrdcp("-f", cache.url("/d/f"), tmp_path / "f").ok()
             local.seek(0)
             assert local.read() == kept and os.fstat(local.fileno()).st_blocks * 512 >= len(kept)
+            wait_until(lambda: "another program reads it directly" in cache.output(), 90)
         wait_until(lambda: status(cache.tree)["stored_bytes"] <= 60 << 20, 120)
         xrdcp("-f", cache.url("/d/f"), tmp_path / "f").ok()
         assert (tmp_path / "f").read_bytes() == kept

@@ -179,7 +179,9 @@ impl CacheShared {
     /// removal, which would fail in the same way at once.
     pub(super) fn note_removal_failure(&self, key: &CacheKey, error: &io::Error) {
         if error.kind() == io::ErrorKind::ResourceBusy {
-            // Clients still read it directly, so its space cannot be freed yet.
+            if self.may_log() {
+                tracing::warn!(file = %key.data().shown(), %error, "the cache cannot free space of a file now");
+            }
             return;
         }
         if !is_about_disk(error) {

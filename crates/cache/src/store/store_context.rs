@@ -348,7 +348,8 @@ impl StoreContext {
     pub(super) fn check_unread(data: &dyn CacheDiskFile) -> io::Result<()> {
         let is_read = data.has_attribute(SECOND_NAME_ATTRIBUTE)?
             && (data.status()?.names > 1 || data.is_open_elsewhere()?);
-        if is_read { Err(Errno::BUSY.into()) } else { Ok(()) }
+        let busy = || io::Error::new(io::ErrorKind::ResourceBusy, "another program reads it directly");
+        if is_read { Err(busy()) } else { Ok(()) }
     }
 
     /// Removes the mark of data that has had a second name, if it has none and is not open elsewhere. Returns whether that is

@@ -402,7 +402,11 @@ async fn parts_stay_while_a_client_of_an_earlier_process_has_the_file_open() {
         world.until(|| cache.status().is_known).await;
         assert_eq!(names(&world).len(), usize::from(keeps_name));
         let open = if is_open { world.open(&cache, "/f").await } else { None };
+        world.pass(60);
+        assert!(cache.shared.may_log());
+        world.pass(60);
         cache.make_room().await;
+        assert!(!cache.shared.may_log(), "the reason is in the log");
         cache.flush().await;
         assert_eq!(world.disk.get(&path("/f")), Some(content.to_vec()), "{is_open} {keeps_name}");
         assert!(client.as_ref().is_none_or(|client| client.content() == content));
