@@ -29,6 +29,8 @@ struct Inode {
     attributes: BTreeSet<String>,
     /// Number of programs beside the cache that have it open.
     readers: usize,
+    /// Number of descriptors of the cache.
+    opened: usize,
     is_sparse: bool,
     /// It is a file of the recorded index.
     is_index: bool,
@@ -51,6 +53,8 @@ struct State {
     faults: Vec<(&'static str, u64, i32)>,
     room: Option<u64>,
     has_no_attributes: bool,
+    /// No file counts as open elsewhere.
+    is_blind: bool,
     opened: u64,
     /// Calls of this kind always fail.
     always: Vec<(&'static str, i32)>,
@@ -117,6 +121,7 @@ impl Drop for MemoryFile {
             return;
         }
         state.opened -= 1;
+        state.inodes[self.inode].opened -= 1;
         state.closers.insert(thread.name().unwrap_or_default().to_owned());
     }
 }
@@ -254,6 +259,10 @@ impl MemoryDisk {
         self.lock().room = room;
     }
 
+    pub(crate) fn set_blind(&self) {
+        self.lock().is_blind = true;
+    }
+
     pub(crate) fn set_no_attributes(&self) {
         self.lock().has_no_attributes = true;
     }
@@ -340,7 +349,10 @@ impl MemoryDisk {
     }
 
     fn file(&self, state: &mut State, inode: usize) -> Arc<dyn CacheDiskFile> {
-        state.opened += u64::from(!state.inodes[inode].is_index);
+        if !state.inodes[inode].is_index {
+            state.opened += 1;
+            state.inodes[inode].opened += 1;
+        }
         Arc::new(MemoryFile { disk: self.clone(), inode })
     }
 }
@@ -564,7 +576,9 @@ impl CacheDiskFile for MemoryFile {
     }
 
     fn is_open_elsewhere(&self) -> io::Result<bool> {
-        Ok(self.call("lease")?.inodes[self.inode].readers > 0)
+        let state = self.call("lease")?;
+        let inode = &state.inodes[self.inode];
+        Ok(!state.is_blind && inode.readers + inode.opened > 1)
     }
 
     fn try_lock(&self) -> io::Result<bool> {

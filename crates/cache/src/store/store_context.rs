@@ -366,11 +366,15 @@ impl StoreContext {
     /// Returns an error if the disk cannot give second names, or cannot tell whether other programs have a file open.
     pub(crate) fn check_names(&self, second: &LogicalPath) -> io::Result<()> {
         let (path, file) = self.temporary()?;
-        // Nobody else has it open, so another answer is wrong.
-        let is_open = file.is_open_elsewhere().and_then(|is_open| match is_open {
-            true => Err(Errno::BUSY.into()),
-            false => Ok(()),
-        });
+        // Nobody has it open beside this function.
+        let is_open = (|| {
+            let before = file.is_open_elsewhere()?;
+            let _other = self.disk.open(&path)?;
+            match (before, file.is_open_elsewhere()?) {
+                (false, true) => Ok(()),
+                _ => Err(io::Error::other("the file system does not tell whether a file is open")),
+            }
+        })();
         let named = self.disk.add_name(&path, second).and_then(|()| self.disk.remove(second));
         self.disk.remove(&path)?;
         is_open.and(named)

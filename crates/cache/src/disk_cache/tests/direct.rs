@@ -499,3 +499,13 @@ async fn files_that_clients_read_directly_have_at_most_half_of_the_cache_with_pi
         assert_eq!(reader.direct_name().await.is_some(), is_named, "{file}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_file_has_a_name_on_a_disk_that_does_not_see_open_files() {
+    let world = World::new();
+    world.disk.set_blind();
+    world.put("/f", 4 * BLOCK);
+    let cache = world.start(direct(LONG));
+    let (reader, _) = read_all(&world, &cache, "/f").await;
+    assert_eq!((reader.direct_name().await, names(&world)), (None, vec![]));
+}

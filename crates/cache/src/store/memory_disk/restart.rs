@@ -12,7 +12,7 @@ impl MemoryDisk {
     pub(crate) fn after_kill(&self) -> Self {
         let mut state = self.lock().clone();
         (state.stop_after, state.opened) = (None, 0);
-        state.inodes.iter_mut().for_each(|inode| inode.readers = 0);
+        state.inodes.iter_mut().for_each(|inode| (inode.readers, inode.opened) = (0, 0));
         state.faults.clear();
         state.always.clear();
         state.faults_at.clear();
