@@ -214,10 +214,15 @@ impl PlainTree {
     /// file at the first name before, so the caller compares the file at the second one.
     ///
     /// # Errors
-    /// `EEXIST` if the second name exists, and other errors of the operating system, also for file systems without
+    /// `EEXIST` if the second name exists, or the file has one, and other errors of the operating system, also for file systems without
     /// extended attributes or second names.
     pub fn add_name(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<()> {
-        self.open_file(from)?.set_attribute(SECOND_NAME_ATTRIBUTE, to.as_bytes())?;
+        let file = self.open_file(from)?;
+        if file.status()?.names > 1 {
+            // Its mark can have only one name.
+            return Err(Errno::EXIST.into());
+        }
+        file.set_attribute(SECOND_NAME_ATTRIBUTE, to.as_bytes())?;
         let ((from, old), (to, new)) = (split(from)?, split(to)?);
         let (from, to) = (self.walk(from, false)?, self.walk(to, true)?);
         Ok(fs::linkat(&from, old, &to, new, AtFlags::empty())?)

@@ -80,6 +80,11 @@ impl Inode {
 }
 
 impl State {
+    /// Returns the number of names of a file.
+    fn names_of(&self, inode: usize) -> u64 {
+        self.names.values().filter(|of| **of == inode).count() as u64
+    }
+
     /// Makes the changes of the chosen names durable.
     fn sync_names(&mut self, is_chosen: impl Fn(&LogicalPath) -> bool) {
         let (now, later) =
@@ -367,6 +372,10 @@ impl CacheDisk for MemoryDisk {
             return Err(Errno::ISDIR.into());
         }
         let inode = *state.names.get(path).ok_or(Errno::NOENT)?;
+        let has_others = state.names_of(inode) > 1;
+        if has_others && !state.inodes[inode].attributes.contains(SECOND_NAME_ATTRIBUTE) {
+            return Err(Errno::MLINK.into());
+        }
         Ok(self.file(&mut state, inode))
     }
 
@@ -401,7 +410,7 @@ impl CacheDisk for MemoryDisk {
     fn add_name(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<()> {
         let mut state = self.call_at("add_name", to)?;
         let inode = *state.names.get(from).ok_or(Errno::NOENT)?;
-        if state.names.contains_key(to) {
+        if state.names.contains_key(to) || state.names_of(inode) > 1 {
             return Err(Errno::EXIST.into());
         }
         state.inodes[inode].attributes.insert(SECOND_NAME_ATTRIBUTE.to_owned());
@@ -553,7 +562,7 @@ impl CacheDiskFile for MemoryFile {
             allocated: if inode.is_sparse { 0 } else { inode.allocated() },
             modified: 0,
             number: self.inode as u64,
-            names: state.names.values().filter(|of| **of == self.inode).count() as u64,
+            names: state.names_of(self.inode),
         })
     }
 

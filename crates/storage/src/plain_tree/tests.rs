@@ -93,6 +93,9 @@ fn a_file_has_a_second_name_only_if_its_tree_has_given_it() {
     let status = tree.open_file(&second).unwrap().status().unwrap();
     assert_eq!((status, status.names), (file.status().unwrap(), 2));
     assert_eq!(number(tree.add_name(&first, &second)), Some(Errno::EXIST.raw_os_error()));
+    // Another one would be the only one that is known to belong to the file.
+    assert_eq!(number(tree.add_name(&first, &path("/own/2"))), Some(Errno::EXIST.raw_os_error()));
+    assert!(tree.open_file(&first).is_ok() && tree.open_file(&path("/own/2")).is_err());
     std::fs::hard_link(root.path().join("d/f"), &third).unwrap();
     assert_eq!(number(tree.open_file(&first)), Some(Errno::MLINK.raw_os_error()));
     std::fs::remove_file(third).unwrap();
