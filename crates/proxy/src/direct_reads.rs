@@ -80,6 +80,10 @@ impl DirectReads {
         self.clients.may_read(client, self.directory.clone(), done);
         let may_read = tokio::time::timeout(ANSWER_TIME, answered).await;
         if !may_read.is_ok_and(|answer| answer.unwrap_or(false)) {
+            tracing::debug!(
+                client = %client.connection.client, pid = client.pid,
+                "served, because it is not known to be a process that can read the file directly"
+            );
             return None;
         }
         let host = format!("{}{}", self.prefix, reader.direct_name().await?.text()).into();
