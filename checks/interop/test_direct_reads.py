@@ -366,7 +366,6 @@ def test_parts_of_a_file_stay_while_a_client_reads_it_directly(origin, tmp_path)
             xrdcp("-f", cache.url("/d/f"), tmp_path / "f").ok()
             local.seek(0)
             assert local.read() == kept and os.fstat(local.fileno()).st_blocks * 512 >= len(kept)
-            wait_until(lambda: "another program reads it directly" in cache.output(), 90)
         wait_until(lambda: status(cache.tree)["stored_bytes"] <= 60 << 20, 120)
         xrdcp("-f", cache.url("/d/f"), tmp_path / "f").ok()
         assert (tmp_path / "f").read_bytes() == kept
@@ -428,6 +427,31 @@ def test_a_client_behind_a_relay_is_served(origin, tmp_path):
         finally:
             relay.listener.close()
         assert opened(cache) is not None
+
+
+def relay_as(account, server, ends):
+    """A program with an account that forwards connections until it is ended."""
+    become(account)
+    relay = Relay(server)
+    ends.send(relay.port)
+    ends.recv()
+
+
+def test_a_client_with_the_process_number_of_its_relay_is_taken_for_the_relay(origin, tmp_path):
+    """The limit that docs/proxy.md names: nothing else of the client can be seen."""
+    with Cache(origin.host, "pss.dca\n") as cache:
+        fetch(cache, tmp_path)
+        here, there = multiprocessing.Pipe()
+        relay = multiprocessing.get_context("fork").Process(target=relay_as, args=(ACCOUNT, Address(cache), there), daemon=True)
+        relay.start()
+        try:
+            through = Address(cache)
+            through.bare_address, through.port = "127.0.0.1", here.recv()
+            assert opened(through, pid=1 << 30) is None and opened(through) is None
+            assert opened(through, pid=relay.pid) is not None
+        finally:
+            relay.kill()
+            relay.join()
 
 
 may_mount = pytest.mark.skipif(
