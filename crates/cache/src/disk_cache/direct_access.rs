@@ -11,7 +11,7 @@ use super::cached_file::{CachedFile, DirectUse};
 use super::closing::{FileClosing, FileInUse};
 use super::direct_room::{DirectPermit, DirectRoom};
 use super::reader::is_settled;
-use super::{CacheOrigin, CacheReader, DiskCache};
+use super::{CacheOrigin, CacheReader, DiskCache, direct_room};
 use crate::CacheDisk;
 use crate::store::{DirectData, OWN_DIRECTORY, StoreContext};
 use base::{LogicalPath, Owner};
@@ -295,7 +295,7 @@ impl<O: CacheOrigin> DirectNaming<O> {
         let names = self.cache.direct.as_ref()?;
         let permit = match self.is_named {
             true => None,
-            false => Some(names.room.take(self.file.version().size, self.cache.direct_limit())?),
+            false => Some(names.room.take(self.file.version().size, direct_room::limit(&self.cache))?),
         };
         // From now on, no part of the file is removed. One that has gone in between is not damaged.
         if !is_whole(&self.cache, &self.file)

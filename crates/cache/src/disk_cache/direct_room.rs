@@ -46,13 +46,11 @@ impl Drop for DirectPermit {
     }
 }
 
-impl<O: CacheOrigin> DiskCache<O> {
-    /// Returns the number of bytes that files can have which clients read directly.
-    pub(super) fn direct_limit(&self) -> u64 {
-        let shared = &self.shared;
-        let usage = (shared.total.load(Ordering::Relaxed), shared.used.load(Ordering::Relaxed));
-        // Before all files are known, it is less.
-        let capacity = self.limits.capacity(usage, shared.index.bytes());
-        (capacity / PINNED_SHARE).saturating_sub(shared.pinned_bytes())
-    }
+/// Returns the number of bytes that files can have which clients read directly.
+pub(super) fn limit<O: CacheOrigin>(cache: &DiskCache<O>) -> u64 {
+    let shared = &cache.shared;
+    let usage = (shared.total.load(Ordering::Relaxed), shared.used.load(Ordering::Relaxed));
+    // Before all files are known, it is less.
+    let capacity = cache.limits.capacity(usage, shared.index.bytes());
+    (capacity / PINNED_SHARE).saturating_sub(shared.pinned_bytes())
 }
