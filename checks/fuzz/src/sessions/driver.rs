@@ -107,7 +107,8 @@ pub(super) struct FuzzDriver {
 
 impl FuzzDriver {
     pub(super) fn new(settings: Settings) -> Self {
-        let peer = Peer { address: Some(HERE), port: 1, host: "client.example.org".to_owned() };
+        let host = "client.example.org".to_owned();
+        let peer = Peer { address: Some(HERE), port: 1, host, connection: None };
         let session = Session::new(SessionId([7; 16]), Arc::new(settings), peer);
         Self {
             session,
