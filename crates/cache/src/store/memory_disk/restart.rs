@@ -3,6 +3,7 @@
 use super::MemoryDisk;
 use base::SplitMix64;
 use std::sync::{Arc, Mutex};
+use storage::SECOND_NAME_ATTRIBUTE;
 
 /// The unit in which unsynced data survives a power cut.
 const SECTOR: usize = 512;
@@ -26,12 +27,21 @@ impl MemoryDisk {
         {
             let mut state = survivor.lock();
             let mut names = state.durable.clone();
-            for (name, inode) in std::mem::take(&mut state.pending) {
+            let pending = std::mem::take(&mut state.pending);
+            for (name, inode) in &pending {
                 if rng.draw() % 2 == 0 {
                     match inode {
-                        Some(inode) => drop(names.insert(name, inode)),
-                        None => drop(names.remove(&name)),
+                        Some(inode) => drop(names.insert(name.clone(), *inode)),
+                        None => drop(names.remove(name)),
                     }
+                }
+            }
+            // A file that has its new name has lost the old one: file systems rename in one step.
+            for (name, _) in pending.iter().filter(|(_, inode)| inode.is_none()) {
+                let Some(&inode) = names.get(name) else { continue };
+                let is_marked = state.inodes[inode].attributes.contains(SECOND_NAME_ATTRIBUTE);
+                if !is_marked && names.values().filter(|of| **of == inode).count() > 1 {
+                    names.remove(name);
                 }
             }
             for inode in &mut state.inodes {
