@@ -36,20 +36,8 @@ impl TaggedVersion {
     fn at(stat: &FileStat, now: i64) -> Self {
         let is_weak = stat.modified.saturating_add(SETTLED_SECONDS) > now;
         let prefix = if is_weak { "W/" } else { "" };
-        let tag = format!("{prefix}{}", tag(stat.id, stat.size, stat.modified));
+        let tag = format!("{prefix}\"{}-{:x}-{:x}\"", stat.id, stat.size, stat.modified);
         Self { tag, is_weak, modified: stat.modified }
-    }
-
-    /// Returns the version of an object of S3. Its tag is strong if the file system shows the nanoseconds of its
-    /// time, because no two objects with one file number are written within one tick of the clock.
-    pub(crate) fn of_object(stat: &FileStat) -> Self {
-        match stat.modified_nanoseconds {
-            Some(nanoseconds) => {
-                let tag = exact_tag(stat.id, stat.size, (stat.modified, nanoseconds));
-                Self { tag, is_weak: false, modified: stat.modified }
-            }
-            None => Self::of(stat),
-        }
     }
 
     /// Returns the value of `Last-Modified`.
@@ -79,16 +67,6 @@ impl TaggedVersion {
         }
         !self.is_weak && parse_http_date(condition) == Some(self.modified)
     }
-}
-
-/// Returns the entity tag of a file, with its quotes.
-pub(crate) fn tag(id: u64, size: u64, modified: i64) -> String {
-    format!("\"{id}-{size:x}-{modified:x}\"")
-}
-
-/// Returns the entity tag of a file whose time of modification is known in nanoseconds.
-pub(crate) fn exact_tag(id: u64, size: u64, (seconds, nanoseconds): (i64, u32)) -> String {
-    format!("\"{id}-{size:x}-{seconds:x}.{nanoseconds:x}\"")
 }
 
 /// The outcome of the conditions of a request.
@@ -184,7 +162,6 @@ mod tests {
             offline: false,
             posc_pending: false,
             modified: MODIFIED,
-            modified_nanoseconds: None,
             changed: MODIFIED,
             accessed: MODIFIED,
             mode: 0o644,
@@ -220,19 +197,6 @@ mod tests {
             assert_eq!(read(&[(name.clone(), value)]), (None, false), "{name}: {value}");
             assert!(!read(&[(IF_NONE_MATCH, "*"), (name.clone(), value)]).1, "{name}: {value}");
         }
-    }
-
-    #[test]
-    fn an_object_has_a_strong_tag_if_its_time_is_exact() {
-        let of = |modified_nanoseconds, modified| {
-            let version = TaggedVersion::of_object(&FileStat { modified_nanoseconds, modified, ..stat() });
-            (version.tag, version.is_weak)
-        };
-        assert_eq!(of(Some(255), MODIFIED), ("\"7-10-2ebc98a1.ff\"".to_owned(), false));
-        assert_ne!(of(Some(255), MODIFIED).0, of(Some(256), MODIFIED).0);
-        // Only the seconds are known, so it can still change within them.
-        let in_future = i64::MAX;
-        assert!(of(None, in_future).1 && !of(None, MODIFIED).1);
     }
 
     #[test]

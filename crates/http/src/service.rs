@@ -4,7 +4,6 @@ use crate::activity::ConnectionActivity;
 use crate::call::{CallFailure, Calls, RequestFile};
 use crate::config::{HttpCredentials, HttpIdentity, HttpPeer, HttpRefusal};
 use crate::connection::HttpPermit;
-use crate::credential::{ShownCredential, application, token};
 use crate::dashboard;
 use crate::door::HttpFrontEnd;
 use crate::handover::FileHandover;
@@ -15,13 +14,15 @@ use crate::redirect::{self, ForwardedCgi};
 use crate::reply::{self, RequestRefusal, RequestReply};
 use crate::status_counters::CountedReply;
 use crate::{
-    LOGIN_AGE_MAX, LOGIN_TIME_MAX, MEMORY_RETRY_SECONDS, cors, get, listing, metrics_page, names, s3, status,
-    tape, upload,
+    LOGIN_AGE_MAX, LOGIN_TIME_MAX, MEMORY_RETRY_SECONDS, TOKEN_BYTES_MAX, cors, get, listing, metrics_page,
+    names, status, tape, upload,
 };
-use auth::S3User;
+use auth::Secret;
 use base::{Cgi, Identity, LoginNames};
 use hyper::body::{Body, Incoming};
-use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderValue, SERVER, TRANSFER_ENCODING};
+use hyper::header::{
+    AUTHORIZATION, CONNECTION, HOST, HeaderMap, HeaderValue, SERVER, TRANSFER_ENCODING, USER_AGENT,
+};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use std::fmt;
@@ -41,8 +42,14 @@ const SERVER_NAME: HeaderValue = HeaderValue::from_static("XRootD");
 /// The name of clients in logs, where sessions of the xroot protocol have that of their login.
 const CLIENT_NAME: &str = "http";
 
+/// The key of tokens in the CGI.
+const TOKEN_KEY: &str = "authz";
+
 /// The authentication of a client before its login.
 const UNAUTHENTICATED: &str = "host";
+
+/// Maximum length of the name of an application.
+const APPLICATION_CHARS_MAX: usize = 128;
 
 /// Seconds after which a client may repeat a request whose login was late.
 const LOGIN_RETRY_SECONDS: u32 = 5;
@@ -61,7 +68,7 @@ impl std::error::Error for RequestPanic {}
 
 /// The client of the last request of a connection.
 struct KnownClient {
-    credential: ShownCredential,
+    token: Option<Secret>,
     caller: Arc<Caller>,
     since: Instant,
 }
@@ -175,17 +182,9 @@ impl ServedConnection {
     }
 
     /// Logs the client in, unless that takes too long or the client leaves.
-    async fn log_in(&self, credential: ShownCredential) -> Result<HttpIdentity, RequestRefusal> {
-        let (logins, certificates) = (&self.shared().config.login, self.certificates.clone());
-        let login = match credential {
-            ShownCredential::Signature(user) => logins.log_in_user(self.peer, user),
-            ShownCredential::Token(token) => {
-                logins.log_in(self.peer, HttpCredentials { token: Some(token), certificates })
-            }
-            ShownCredential::Nothing => {
-                logins.log_in(self.peer, HttpCredentials { token: None, certificates })
-            }
-        };
+    async fn log_in(&self, token: Option<Secret>) -> Result<HttpIdentity, RequestRefusal> {
+        let credentials = HttpCredentials { token, certificates: self.certificates.clone() };
+        let login = self.shared().config.login.log_in(self.peer, credentials);
         let decided = tokio::select! {
             decided = timeout(LOGIN_TIME_MAX, login) => decided,
             () = self.departure.awaited() => {
@@ -202,30 +201,21 @@ impl ServedConnection {
         })
     }
 
-    /// Returns the caller of a request that a user of S3 has signed.
-    pub(crate) async fn caller_of_user(
-        &self,
-        user: &S3User,
-        headers: &HeaderMap,
-    ) -> Result<Arc<Caller>, RequestRefusal> {
-        self.caller(ShownCredential::Signature(user.clone()), &application(headers)).await
-    }
-
     /// Returns the caller of a request. The result of the last login counts for a while.
-    async fn caller(
-        &self,
-        credential: ShownCredential,
-        application: &str,
-    ) -> Result<Arc<Caller>, RequestRefusal> {
+    async fn caller(&self, token: Option<Secret>, application: &str) -> Result<Arc<Caller>, RequestRefusal> {
         let mut known = self.known.lock().await;
         if let Some(known) = &*known {
-            let is_same = known.credential.is_same(&credential);
+            let is_same = match (&known.token, &token) {
+                (None, None) => true,
+                (Some(known), Some(token)) => known.is_equal(token.expose()),
+                _ => false,
+            };
             let has_expired = known.caller.entity().is_some_and(auth::Entity::has_expired);
             if is_same && !has_expired && known.since.elapsed() < LOGIN_AGE_MAX {
                 return Ok(known.caller.clone());
             }
         }
-        let HttpIdentity { entity, host } = self.log_in(credential.clone()).await?;
+        let HttpIdentity { entity, host } = self.log_in(token.clone()).await?;
         let names = LoginNames { user: CLIENT_NAME, host: &host, application, ..LoginNames::default() };
         let address = self.peer.address.ip().to_canonical();
         let identity = Identity::new(&names, self.number, Some(address), UNAUTHENTICATED);
@@ -240,7 +230,7 @@ impl ServedConnection {
             // The client has disconnected during its login.
             caller.disconnect();
         }
-        *known = Some(KnownClient { credential, caller: caller.clone(), since: Instant::now() });
+        *known = Some(KnownClient { token, caller: caller.clone(), since: Instant::now() });
         Ok(caller)
     }
 }
@@ -256,17 +246,6 @@ pub(crate) struct RequestContext {
 }
 
 impl RequestContext {
-    /// Returns the context of a request whose operations have no CGI.
-    pub(crate) fn at(
-        connection: Arc<ServedConnection>,
-        caller: Arc<Caller>,
-        target: Target,
-        head: Parts,
-    ) -> Self {
-        let forwarded = ForwardedCgi::new(&head, &target.cgi, &[]);
-        Self { connection, caller, target, head, forwarded }
-    }
-
     pub(crate) fn headers(&self) -> &HeaderMap {
         &self.head.headers
     }
@@ -414,10 +393,9 @@ async fn respond(
     body: &mut Incoming,
 ) -> Result<RequestReply, RequestRefusal> {
     let config = &connection.shared().config;
-    if let Some(service) = config.s3.as_ref().filter(|service| s3::is_for(service, &head)) {
-        return Ok(s3::reply(connection, service, head, body).await);
-    }
-    if let Some(reply) = config.status.as_ref().and_then(|pages| status::reply(pages, &head)) {
+    if let Some(pages) = &config.status
+        && let Some(reply) = status::reply(pages, &head)
+    {
         return Ok(reply);
     }
     if let Some(reply) = metrics_page::reply(connection.shared(), connection.address(), &head).await {
@@ -454,8 +432,7 @@ async fn respond(
     let forwarded = ForwardedCgi::new(&head, &target.cgi, &config.headers_to_cgi);
     let token = token(&head.headers, &target.cgi)?;
     let application = application(&head.headers);
-    let credential = token.map_or(ShownCredential::Nothing, ShownCredential::Token);
-    let caller = connection.caller(credential, &application).await?;
+    let caller = connection.caller(token, &application).await?;
     target.cgi = Cgi::new(forwarded.whole(&target.cgi).as_bytes());
     let context = RequestContext { connection: connection.clone(), caller, target, head, forwarded };
     if let Some(call) = call {
@@ -507,9 +484,59 @@ fn has_plain_framing(headers: &HeaderMap) -> bool {
     }
 }
 
+/// Returns the token of a request: that of the header `Authorization`, else that of the URL.
+fn token(headers: &HeaderMap, cgi: &Cgi) -> Result<Option<Secret>, RequestRefusal> {
+    let invalid = |what: &str| RequestRefusal::new(StatusCode::BAD_REQUEST, what);
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let value = values.next().map(|value| value.as_bytes().to_vec());
+    if values.next().is_some() {
+        return Err(invalid("A request has one header Authorization."));
+    }
+    let value = match value {
+        Some(value) => Some(value),
+        None => match cgi.get(TOKEN_KEY) {
+            Some(value) => {
+                Some(base::percent_decode(value).ok_or_else(|| invalid("The token is malformed."))?)
+            }
+            None => None,
+        },
+    };
+    let Some(value) = value else { return Ok(None) };
+    let value = Secret::new(value);
+    let bytes = value.expose();
+    let scheme = bytes.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case(b"Bearer "));
+    let token = match scheme {
+        Some(_) => bytes.get(7..).unwrap_or_default(),
+        // Another scheme is no token.
+        None if bytes.contains(&b' ') => return Ok(None),
+        None => bytes,
+    };
+    let token = token.trim_ascii();
+    if token.len() > TOKEN_BYTES_MAX {
+        return Err(invalid("The token is too long."));
+    }
+    Ok((!token.is_empty()).then(|| Secret::from(token)))
+}
+
+/// Returns the name of the program of the client, for logs.
+fn application(headers: &HeaderMap) -> String {
+    let agent = headers.get(USER_AGENT).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let agent = agent.unwrap_or_default();
+    let shown = |c: char| if c.is_control() || c == ' ' { '_' } else { c };
+    agent.chars().take(APPLICATION_CHARS_MAX).map(shown).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn token_of(header: Option<&str>, cgi: &str) -> Option<Vec<u8>> {
+        let mut headers = HeaderMap::new();
+        if let Some(header) = header {
+            headers.insert(AUTHORIZATION, HeaderValue::from_str(header).unwrap());
+        }
+        token(&headers, &Cgi::new(cgi.as_bytes())).unwrap().map(|token| token.expose().to_vec())
+    }
 
     #[test]
     fn bodies_have_no_coding_but_chunks() {
@@ -531,5 +558,30 @@ mod tests {
         ] {
             assert!(!is_plain(values), "{values:?}");
         }
+    }
+
+    #[test]
+    fn a_token_is_that_of_the_header_or_of_the_url() {
+        let some = |text: &str| Some(text.as_bytes().to_vec());
+        assert_eq!(token_of(Some("Bearer a.b.c"), "authz=x"), some("a.b.c"));
+        assert_eq!(token_of(Some("bearer  a.b.c "), ""), some("a.b.c"));
+        assert_eq!(token_of(None, "x=1&authz=Bearer%20a.b.c"), some("a.b.c"));
+        assert_eq!(token_of(None, "authz=a.b.c"), some("a.b.c"));
+        // A password is no token, and does not count as the one of the URL.
+        assert_eq!(token_of(Some("Basic dTpw"), "authz=x"), None);
+        assert_eq!(token_of(Some("Bearer "), ""), None);
+        assert_eq!(token_of(None, ""), None);
+    }
+
+    #[test]
+    fn two_headers_are_refused() {
+        let mut headers = HeaderMap::new();
+        for value in ["Bearer a", "Bearer b"] {
+            headers.append(AUTHORIZATION, HeaderValue::from_static(value));
+        }
+        assert!(matches!(
+            token(&headers, &Cgi::new(b"")),
+            Err(RequestRefusal::Status(StatusCode::BAD_REQUEST, _))
+        ));
     }
 }

@@ -11,16 +11,13 @@ use crate::third_party;
 use crate::tls::ServerTls;
 use auth::address_text;
 use auth::ztn::{ZTN, credentials};
-use auth::{
-    Entity, HostName, LoginPeer, RefusedLogin, S3User, S3Users, Secret, ServerLogin, ServerProtocol,
-    ServerStep,
-};
-use base::{LineLimit, LogicalPath, Supervisor};
-use config::{BucketDirectory, Effective, PageReaders, PersistMode, TlsOperations};
+use auth::{Entity, HostName, LoginPeer, RefusedLogin, Secret, ServerLogin, ServerProtocol, ServerStep};
+use base::{LineLimit, Supervisor};
+use config::{Effective, PageReaders, PersistMode, TlsOperations};
 use http::{
     Config, HeaderToCgi, HttpCopyObserver, HttpCounters, HttpCredentials, HttpDoor, HttpIdentity, HttpLogin,
-    HttpPeer, HttpRefusal, ListingPolicy, MacaroonEndpoints, MetricsPage, S3Bucket, S3Service, StaticHeader,
-    StatusPages, TapeRest,
+    HttpPeer, HttpRefusal, ListingPolicy, MacaroonEndpoints, MetricsPage, StaticHeader, StatusPages,
+    TapeRest,
 };
 use net::Door;
 use session::{BearerLogin, HostRules, LoginPolicy, PendingLogins};
@@ -44,7 +41,6 @@ pub(crate) struct HttpService {
     is_ending: Arc<AtomicBool>,
     /// The place of the metrics, if there is a page with them.
     metrics: Option<MetricsPlace>,
-    users: Option<Arc<S3Users>>,
 }
 
 impl HttpService {
@@ -75,8 +71,6 @@ impl HttpService {
         let observer = monitors.copies.clone().map(|records| records as Arc<dyn HttpCopyObserver>);
         config.copies = third_party::http_copies(effective, observer);
         config.statuses = monitors.statuses.clone();
-        config.s3 = s3_service(effective)?;
-        let users = config.s3.as_ref().map(|service| service.users.clone());
         let started = HttpDoor::start(config, files.clone());
         let door = started.map_err(|source| StartError::System { what: "the threads of HTTP", source })?;
         let encrypted = if effective.network.tls.is_some() { "HTTP and HTTPS are" } else { "HTTP is" };
@@ -85,18 +79,7 @@ impl HttpService {
             None => "the port of the xroot protocol".to_owned(),
         };
         tracing::info!("{encrypted} served on {port}");
-        Ok(Some(Self { door: Arc::new(door), is_ending, metrics, users }))
-    }
-
-    /// Returns a function that reads the keys of the users of S3 again, and returns why they are not usable.
-    pub(crate) fn users_refresh(&self) -> Option<impl FnOnce() -> Option<String> + Send + 'static> {
-        let users = self.users.clone()?;
-        Some(move || users.refresh().err().map(|why| format!("scalla.s3: {why}")))
-    }
-
-    /// Describes the keys of the users of S3; empty without it.
-    pub(crate) fn users_state(&self) -> String {
-        self.users.as_ref().map(|users| users.state()).unwrap_or_default()
+        Ok(Some(Self { door: Arc::new(door), is_ending, metrics }))
     }
 
     /// Returns the door of the port.
@@ -173,22 +156,7 @@ fn configuration(
         metrics,
         dashboard: None,
         tape: tape_rest(effective),
-        s3: None,
     }
-}
-
-/// Returns S3, if the configuration asks for it. Its users and their keys must be known.
-fn s3_service(effective: &Effective) -> Result<Option<Arc<S3Service>>, StartError> {
-    let s3 = &effective.http.s3;
-    let Some(path) = s3.credentials.as_ref().filter(|_| effective.serves_s3()) else { return Ok(None) };
-    let users = S3Users::read(path).map_err(|why| StartError::Security(format!("scalla.s3: {why}")))?;
-    let (buckets, has_root) = effective.s3_buckets();
-    let bucket = |bucket: BucketDirectory| {
-        let path = LogicalPath::parse(bucket.path.as_bytes()).ok()?;
-        Some(S3Bucket { name: bucket.name, path })
-    };
-    let buckets = buckets.into_iter().filter_map(bucket).collect();
-    Ok(Some(Arc::new(S3Service { users: Arc::new(users), buckets, has_root, domains: s3.domains.clone() })))
 }
 
 /// Reports whether files can be uploaded: an unfinished one must be removed. In an object store and at a web server, none
@@ -286,15 +254,6 @@ impl HttpLogin for HttpLogins {
         let rules = self.0.clone();
         Box::pin(async move { rules.log_in(peer, credentials).await })
     }
-
-    fn log_in_user(
-        &self,
-        peer: HttpPeer,
-        user: S3User,
-    ) -> Pin<Box<dyn Future<Output = Result<HttpIdentity, HttpRefusal>> + Send>> {
-        let rules = self.0.clone();
-        Box::pin(async move { rules.log_in_user(peer, &user).await })
-    }
 }
 
 /// What the server asks of its clients.
@@ -338,31 +297,14 @@ impl HttpLoginRules {
         }
     }
 
-    fn check_encryption(&self, peer: HttpPeer) -> Result<(), HttpRefusal> {
-        match self.needs_tls && !peer.is_tls {
-            true => Err(HttpRefusal::Forbidden("This server requires encryption; use https.".to_owned())),
-            false => Ok(()),
-        }
-    }
-
-    /// Returns the identity of a user of S3. The signature is the authentication, so the protocols of other clients do
-    /// not count.
-    async fn log_in_user(&self, peer: HttpPeer, user: &S3User) -> Result<HttpIdentity, HttpRefusal> {
-        self.check_encryption(peer)?;
-        let address = peer.address.ip().to_canonical();
-        let host_name = self.host_name(address).await;
-        let known = host_name.known().filter(|_| !self.selects_by_address).map(|name| name.to_string());
-        let host = known.unwrap_or_else(|| address_text(address));
-        let entity = user.entity(&host).at(host_name, &address_text(address));
-        Ok(HttpIdentity { entity: Some(entity), host })
-    }
-
     async fn log_in(
         &self,
         peer: HttpPeer,
         credentials: HttpCredentials,
     ) -> Result<HttpIdentity, HttpRefusal> {
-        self.check_encryption(peer)?;
+        if self.needs_tls && !peer.is_tls {
+            return Err(HttpRefusal::Forbidden("This server requires encryption; use https.".to_owned()));
+        }
         let address = peer.address.ip().to_canonical();
         let host_name = self.host_name(address).await;
         let is_selected_by_name =
