@@ -42,6 +42,15 @@ async fn read_all(world: &World, cache: &TestCache, name: &str) -> (Arc<TestRead
     (Arc::new(open.0), open.1)
 }
 
+/// A cache with direct reads that has stored all of `/f`, a file of 4 blocks, and a reader of it.
+async fn whole_file(lease: Duration) -> (World, TestCache, Arc<TestReader>, Bytes) {
+    let world = World::new();
+    world.put("/f", 4 * BLOCK);
+    let cache = world.start(direct(lease));
+    let (reader, content) = read_all(&world, &cache, "/f").await;
+    (world, cache, reader, content)
+}
+
 /// The names in the directory of direct reads.
 fn names(world: &World) -> Vec<LogicalPath> {
     let directory = path("/.scalla-cache/direct");
@@ -85,10 +94,7 @@ async fn no_name_is_given_unless_clients_may_read_directly_and_all_is_stored() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_file_is_healed_before_it_has_a_name() {
-    let world = World::new();
-    world.put("/f", 4 * BLOCK);
-    let cache = world.start(direct(LONG));
-    let (reader, content) = read_all(&world, &cache, "/f").await;
+    let (world, cache, reader, content) = whole_file(LONG).await;
     world.disk.flip(&path("/f"), 2500);
     assert_eq!(reader.direct_name().await, None);
     assert_eq!((names(&world), cache.status().damaged_blocks), (vec![], 1));
@@ -121,10 +127,7 @@ async fn a_file_on_a_disk_that_hangs_has_no_name_though_the_origin_has_its_bytes
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_changed_keeps_its_old_content_at_its_name_only() {
-    let world = World::new();
-    world.put("/f", 4 * BLOCK);
-    let cache = world.start(direct(LONG));
-    let (reader, old) = read_all(&world, &cache, "/f").await;
+    let (world, cache, reader, old) = whole_file(LONG).await;
     let name = reader.direct_name().await.unwrap();
     let mut change = cache.change_content(&path("/f"));
     world.put("/f", 5 * BLOCK);
@@ -168,10 +171,7 @@ async fn a_file_is_not_removed_during_its_lease() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_the_lease_removes_the_name_and_closes_the_file() {
-    let world = World::new();
-    world.put("/f", 4 * BLOCK);
-    let cache = world.start(direct(SHORT));
-    let (reader, content) = read_all(&world, &cache, "/f").await;
+    let (world, cache, reader, content) = whole_file(SHORT).await;
     let first = reader.direct_name().await.unwrap();
     world.until(|| names(&world).is_empty()).await;
     world.until(|| world.disk.get(&first).is_none()).await;
@@ -188,10 +188,7 @@ async fn the_end_of_the_lease_removes_the_name_and_closes_the_file() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_read_for_long_is_compared_again_and_keeps_its_name() {
-    let world = World::new();
-    world.put("/f", 4 * BLOCK);
-    let cache = world.start(direct(LONG));
-    let (reader, content) = read_all(&world, &cache, "/f").await;
+    let (world, cache, reader, content) = whole_file(LONG).await;
     let _client = DirectClient::open(&world.disk, &path("/f"));
     let name = reader.direct_name().await.unwrap();
     let reads = || world.disk.count("read");
@@ -211,10 +208,7 @@ async fn a_file_that_is_read_for_long_is_compared_again_and_keeps_its_name() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_whose_reader_leaves_during_the_comparison_is_closed() {
-    let world = World::new();
-    world.put("/f", 4 * BLOCK);
-    let cache = world.start(direct(SHORT));
-    let (reader, _) = read_all(&world, &cache, "/f").await;
+    let (world, cache, reader, _) = whole_file(SHORT).await;
     world.disk.set_hanging(true);
     assert_eq!(reader.direct_name().await, None);
     drop(reader);
@@ -226,10 +220,7 @@ async fn a_file_whose_reader_leaves_during_the_comparison_is_closed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_a_client_has_open_keeps_its_name() {
-    let world = World::new();
-    world.put("/f", 4 * BLOCK);
-    let cache = world.start(direct(SHORT));
-    let (reader, content) = read_all(&world, &cache, "/f").await;
+    let (world, cache, reader, content) = whole_file(SHORT).await;
     let client = DirectClient::open(&world.disk, &path("/f"));
     let name = reader.direct_name().await.unwrap();
     for _ in 0..20 {
@@ -264,10 +255,7 @@ async fn the_end_of_the_server_removes_the_names_and_ends_the_use_of_the_files()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_cannot_be_removed_does_not_hold_the_end() {
-    let world = World::new();
-    world.put("/f", 4 * BLOCK);
-    let cache = world.start(direct(LONG));
-    let (reader, _) = read_all(&world, &cache, "/f").await;
+    let (world, cache, reader, _) = whole_file(LONG).await;
     reader.direct_name().await.unwrap();
     drop(reader);
     world.disk.fail("remove", Errno::IO);
@@ -282,10 +270,7 @@ async fn a_name_that_cannot_be_removed_does_not_hold_the_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_of_an_earlier_process_are_removed_at_the_start() {
-    let world = World::new();
-    world.put("/f", 4 * BLOCK);
-    let cache = world.start(direct(LONG));
-    let (reader, content) = read_all(&world, &cache, "/f").await;
+    let (world, cache, reader, content) = whole_file(LONG).await;
     let name = reader.direct_name().await.unwrap();
     cache.flush().await;
     // Tools beside the server accept the second name, and no other one.
