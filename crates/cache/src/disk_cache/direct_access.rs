@@ -60,7 +60,7 @@ struct NamedFile {
     _permit: DirectPermit,
 }
 
-/// What an open has to do.
+/// The next step of an open.
 enum DirectStep {
     Use(LogicalPath),
     Verify {
@@ -70,7 +70,7 @@ enum DirectStep {
     Refuse,
 }
 
-/// What the lease of a name has to do.
+/// The next step of the lease of a name.
 enum LeaseStep {
     WaitUntil(Instant),
     End(NamedFile),
@@ -157,7 +157,7 @@ impl DirectComparison<'_> {
     /// Ends the first comparison of a file with this state.
     fn end(mut self, state: DirectState) {
         self.is_over = true;
-        *self.of.state() = state;
+        self.of.set(state);
     }
 }
 
@@ -273,6 +273,14 @@ fn is_whole<O: CacheOrigin>(cache: &DiskCache<O>, file: &CachedFile<O>) -> bool 
     is_settled(cache, file) && file.is_current() && size > 0 && file.stored_bytes() == size
 }
 
+/// Logs an error of the disk, unless there are many.
+fn log<O: CacheOrigin>(file: &CachedFile<O>, error: &io::Error, what: &str) {
+    if file.shared.may_log() {
+        let file = file.key.data().shown();
+        tracing::warn!(%file, %error, "{what}");
+    }
+}
+
 /// A file that is compared and gets a second name, or has one.
 struct DirectNaming<O: CacheOrigin> {
     cache: Arc<DiskCache<O>>,
@@ -312,7 +320,8 @@ impl<O: CacheOrigin> DirectNaming<O> {
         name.filter(|_| is_whole(&self.cache, &self.file))
     }
 
-    /// Compares what the disk has with the checksums. Others can only read that, so bytes of the origin do not count.
+    /// Compares all blocks on the disk with their checksums. Clients read the disk, so a block from the origin in place of a
+    /// damaged one does not help them.
     async fn is_good(&self, names: &DirectNames) -> bool {
         let Ok(_verifying) = names.verifications.try_acquire() else { return false };
         let blocks = self.file.version().size.div_ceil(self.file.store.block_bytes());
@@ -340,10 +349,11 @@ impl<O: CacheOrigin> DirectNaming<O> {
             if !is_removed {
                 // Otherwise each open would read all of it again.
                 comparison.end(DirectState::Failed);
-            }
-            if !is_removed && self.cache.shared.may_log() {
-                let file = self.file.key.data().shown();
-                tracing::warn!(%file, %error, "clients on this machine cannot read this file of the cache directly");
+                log(
+                    &self.file,
+                    &error,
+                    "clients on this machine cannot read this file of the cache directly",
+                );
             }
             return None;
         }
@@ -388,10 +398,7 @@ impl<O: CacheOrigin> DirectLease<O> {
             left = if self.is_open_elsewhere().await { self.time } else { Duration::ZERO };
         };
         while let Err(error) = self.remove_name(&named.name).await {
-            if self.file.shared.may_log() {
-                let file = self.file.key.data().shown();
-                tracing::warn!(%file, %error, "the name for direct reads cannot be removed yet");
-            }
+            log(&self.file, &error, "the name for direct reads cannot be removed yet");
             if self.has_ended() {
                 // The next start removes it.
                 break;
@@ -426,11 +433,8 @@ impl<O: CacheOrigin> DirectLease<O> {
         let store = self.file.store.clone();
         let is_open =
             self.file.shared.on_disk_for(Owner::SERVER, move || DirectData(&store).is_open_elsewhere()).await;
-        if let Some(Err(error)) = &is_open
-            && self.file.shared.may_log()
-        {
-            let file = self.file.key.data().shown();
-            tracing::warn!(%file, %error, "a file that clients read directly stays, because it may be open");
+        if let Some(Err(error)) = &is_open {
+            log(&self.file, error, "a file that clients read directly stays, because it may be open");
         }
         !matches!(is_open, Some(Ok(false)))
     }
@@ -439,11 +443,8 @@ impl<O: CacheOrigin> DirectLease<O> {
     async fn unmark(&self) {
         let store = self.file.store.clone();
         let unmarked = self.file.shared.on_disk_for(Owner::SERVER, move || DirectData(&store).unmark()).await;
-        if let Some(Err(error)) = &unmarked
-            && self.file.shared.may_log()
-        {
-            let file = self.file.key.data().shown();
-            tracing::warn!(%file, %error, "a file that clients read directly keeps its mark");
+        if let Some(Err(error)) = &unmarked {
+            log(&self.file, error, "a file that clients read directly keeps its mark");
         }
     }
 
