@@ -122,7 +122,7 @@ fn the_certificate_of_http_is_that_of_the_server_if_there_is_no_other() {
     assert_eq!(files(&format!("xrd.tls /c /k\n{own}")).1, [ProblemKind::Unsupported], "no authorities");
     let asks = |text: &str| loaded(text).effective.asks_for_certificates();
     assert!(asks(&format!("{own}http.cadir /a")) && !asks(own));
-    // What is shown has the same effect.
+    // The lines that `config show` prints have the same effect.
     let shown: String = config::show(&loaded(own).effective)
         .iter()
         .filter(|line| ["xrd.protocol", "xrd.tls", "http.cert", "http.key"].contains(&line.directive))

@@ -18,7 +18,7 @@
 //! | `index_recorder` | `IndexRecorder`: the index is recorded for the next process |
 //! | `index_trust` | `IndexTrust`: how far the index agrees with the disk |
 //! | `origin` | [`CacheOrigin`]: the source of a cached file |
-//! | `own_files` | the lock, the pins, and what an earlier process has left |
+//! | `own_files` | the lock, the pins, and files left by an earlier process |
 //! | `period` | [`CacheObserver`]: the ends of periods in which readers had a file open |
 //! | `pins` | files that stay because an administrator has pinned them |
 //! | `reader` | [`CacheReader`]: a reader of a cached file |

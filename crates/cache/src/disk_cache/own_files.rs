@@ -1,4 +1,4 @@
-//! The files of a cache beside those of origins: its lock, pins, and what an earlier process has left.
+//! The files of a cache beside those of origins: its lock, pins, and files left by an earlier process.
 
 use super::CacheStartError;
 use crate::store::{CachePin, OWN_DIRECTORY, StoreContext};

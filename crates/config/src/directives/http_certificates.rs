@@ -31,7 +31,7 @@ pub(super) fn key(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Resul
     Ok(())
 }
 
-/// Uses the certificate of `http.cert` if there is no other one. Otherwise reports that it does not count.
+/// Uses the certificate of `http.cert` if there is no `xrd.tls`. Otherwise reports a different one, which is not used.
 pub(crate) fn finish_certificate(effective: &mut Effective, report: &mut ConfigReport) {
     let (http, network) = (&effective.http, &mut effective.network);
     let key = http.key.value.clone();

@@ -71,7 +71,7 @@ fn has_open(process: &Path, inode: u32) -> std::io::Result<bool> {
 }
 
 /// Reports whether a path without links leads a process to the same directory as this one. A process can have file systems on
-/// the way that hang, so only what the kernel knows already is looked at.
+/// the way that hang, so the path is looked up only among the entries that the kernel has in memory.
 fn has_same_directory(process: &Path, path: &Path) -> std::io::Result<bool> {
     let identity = |root: &Path| -> rustix::io::Result<_> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -87,7 +87,7 @@ fn has_same_directory(process: &Path, path: &Path) -> std::io::Result<bool> {
     Ok(identity(Path::new("/proc/self/root"))? == identity(&process.join("root"))?)
 }
 
-/// Checks with a connection of this process that the kernel tells what is needed to know about clients.
+/// Checks, with a connection of this process, that the kernel shows which process has a connection.
 fn check_kernel(directory: &Path) -> Result<(), String> {
     let own = || {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;

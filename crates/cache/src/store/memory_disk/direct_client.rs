@@ -18,7 +18,7 @@ impl DirectClient {
         Some(Self { disk: disk.clone(), inode })
     }
 
-    /// Returns what it reads now.
+    /// Returns the content that it reads now.
     pub(crate) fn content(&self) -> Vec<u8> {
         self.disk.lock().inodes[self.inode].content.clone()
     }
