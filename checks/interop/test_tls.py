@@ -1,5 +1,6 @@
 """TLS: the real programs against our server, at each position where a connection can be encrypted."""
 
+import os
 import socket
 import ssl
 import struct
@@ -12,6 +13,7 @@ import peers
 import raw
 from between import Between
 from certificates import new_authority
+from clusters import PYTHONS
 from tools import XRDCP, XRDFS, pattern, run, wait_until
 
 CONTENT = pattern(3_000_000)
@@ -44,6 +46,30 @@ def test_copies_of_the_real_client(serve, authority, tmp_path, scheme, requireme
     run([XRDCP, "-f", "-S", streams, f"{url}/f", tmp_path / "down"], **client).ok()
     assert (tmp_path / "down").read_bytes() == CONTENT
     run([XRDFS, url, "stat", "/f"], **client).ok()
+
+
+@pytest.mark.parametrize("size", [0, 10, 5_000, 100_000, 3_000_000])
+def test_reads_across_the_end_of_a_file(launch, authority, size):
+    """`cat` always asks for more bytes than are left: the reply has the rest and says that nothing follows."""
+    server = launch(settings=peers.SETTINGS + authority.settings())
+    (server.tree / "f").write_bytes(CONTENT[:size])
+    client = {"X509_CERT_DIR": str(authority.directory), "XRD_TLSNODATA": "0"}
+    for scheme in ("root", "roots"):
+        shown = subprocess.run([XRDFS, f"{scheme}://localhost:{server.port}", "cat", "/f"], capture_output=True,
+                               timeout=30, env={**os.environ, **client}, check=True)
+        assert shown.stdout == CONTENT[:size], (scheme, len(shown.stdout))
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=["newest", "5.5.3"])
+def test_many_replies_at_once(launch, authority, tmp_path, python):
+    """Many short replies leave together, and the client sees each."""
+    server = launch(settings=peers.SETTINGS + authority.settings())
+    for file in (server.tree / "f", tmp_path / "f"):
+        file.write_bytes(CONTENT)
+    steps = peers.REPOSITORY / "checks/interop" / "parallel_reads.py"
+    for _ in range(5):
+        done = run([python, steps, f"roots://localhost:{server.port}//f", tmp_path / "f", 300], X509_CERT_DIR=str(authority.directory))
+        assert done.ok().out.strip() == "equal"
 
 
 @pytest.mark.parametrize("scheme, requirements", [

@@ -99,4 +99,4 @@ pub use round_hook::set_round_hook;
 pub use send_file::send_file;
 pub use socket::{DetachedSocket, Keepalive, Socket, SocketConfig};
 pub use tcp_usage::{TcpUsage, connection_addresses, tcp_usage};
-pub use tls::{ENCRYPTED_BYTES_MAX, HANDSHAKE_BYTES_MAX, HELD_BYTES_MAX, TlsServer};
+pub use tls::{ENCRYPTED_BYTES_MAX, ENCRYPTED_PIECES_MAX, HANDSHAKE_BYTES_MAX, HELD_BYTES_MAX, TlsServer};

@@ -121,7 +121,7 @@ pub struct Socket {
     watched: SourceKey,
     fd: OwnedFd,
     /// `None` while the connection is not encrypted.
-    tls: Option<Box<TlsRecords>>,
+    pub(crate) tls: Option<Box<TlsRecords>>,
 }
 
 /// A connected socket on its way to another loop.
@@ -411,7 +411,7 @@ impl Socket {
         match self.tls.take() {
             None => self.write_raw(pieces, more),
             Some(mut records) => {
-                let written = self.write_records(&mut records, pieces);
+                let written = self.write_records(&mut records, |records| records.encrypt(pieces));
                 self.tls = Some(records);
                 written
             }

@@ -54,10 +54,13 @@ const CONTENT_BYTES_MAX: usize = 16 * 1024;
 /// explicit nonce of TLS 1.2.
 const EXPANSION_BYTES: usize = RECORD_HEADER_BYTES + 1 + 16 + 8;
 
-/// Bytes of a full [`ENCRYPTED_BYTES_MAX`] with the expansion of all its records. They are filled from
-/// at most 16 pieces, each of which may end in a short record.
+/// Maximum number of pieces of one write of an encrypted connection.
+pub const ENCRYPTED_PIECES_MAX: usize = 64;
+
+/// Bytes of a full [`ENCRYPTED_BYTES_MAX`] with the expansion of all its records. Each piece of a write
+/// may end in a short record.
 const UNSENT_BYTES_MAX: usize =
-    ENCRYPTED_BYTES_MAX + EXPANSION_BYTES * (ENCRYPTED_BYTES_MAX / CONTENT_BYTES_MAX + 16);
+    ENCRYPTED_BYTES_MAX + EXPANSION_BYTES * (ENCRYPTED_BYTES_MAX / CONTENT_BYTES_MAX + ENCRYPTED_PIECES_MAX);
 
 /// Maximum number of bytes that an encrypted connection holds between two turns: encrypted ones that
 /// the socket did not take, the decrypted content of one record, a message in the library, and received
@@ -366,6 +369,19 @@ impl TlsRecords {
     /// Encrypts as many bytes of these pieces as there is room for. Returns their number.
     pub(crate) fn encrypt(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         self.connection.writer().write_vectored(pieces)
+    }
+
+    /// Like [`Self::encrypt`], but no record has bytes of two pieces.
+    pub(crate) fn encrypt_each(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut taken = 0;
+        for piece in pieces {
+            let part = self.connection.writer().write(piece)?;
+            taken += part;
+            if part < piece.len() {
+                break;
+            }
+        }
+        Ok(taken)
     }
 
     /// Announces the end of the data to the peer.

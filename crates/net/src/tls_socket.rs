@@ -180,15 +180,29 @@ impl Socket {
         }
     }
 
-    /// Encrypts and sends as many bytes of these pieces as fit.
+    /// Reports whether the connection has switched to TLS.
+    pub fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Writes as many bytes of these pieces as fit, at most [`crate::ENCRYPTED_PIECES_MAX`]. On an
+    /// encrypted connection, no record has bytes of two pieces.
+    pub fn write_each(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let Some(mut records) = self.tls.take() else { return self.write_raw(pieces, false) };
+        let written = self.write_records(&mut records, |records| records.encrypt_each(pieces));
+        self.tls = Some(records);
+        written
+    }
+
+    /// Encrypts as many bytes as fit, and sends them.
     pub(crate) fn write_records(
         &self,
         records: &mut TlsRecords,
-        pieces: &[IoSlice<'_>],
+        encrypt: impl FnOnce(&mut TlsRecords) -> io::Result<usize>,
     ) -> io::Result<usize> {
         // Bytes of an earlier write come first.
         records.send(&mut RecordWriter(self))?;
-        let taken = records.encrypt(pieces)?;
+        let taken = encrypt(records)?;
         match records.send(&mut RecordWriter(self)) {
             // The rest is sent by the next write or by `flush_records`.
             Err(error) if is_blocked(&error) => Ok(taken),
@@ -223,7 +237,7 @@ impl Socket {
             Ok(0) => Ok(0),
             Ok(read) => {
                 let data = block.get(..read).unwrap_or_default();
-                self.write_records(records, &[IoSlice::new(data)])
+                self.write_records(records, |records| records.encrypt(&[IoSlice::new(data)]))
             }
             Err(error) => Err(error.into()),
         };

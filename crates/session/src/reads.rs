@@ -18,13 +18,11 @@ use wire::xroot::limits::{RESPONSE_HEADER_BYTES, SEGMENT_BYTES};
 use wire::xroot::reply::status::{STATUS_FRAME_BYTES, StatusFrame};
 use wire::xroot::request::Segment;
 
-/// The headers around the data of a frame.
+/// The header before the data of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadFrame<const BYTES: usize = RESPONSE_HEADER_BYTES> {
     /// Header before the data.
     pub header: [u8; BYTES],
-    /// Header of an empty last frame after the data, if there is one.
-    pub end: Option<[u8; RESPONSE_HEADER_BYTES]>,
     /// Reports whether the reply is complete with this frame.
     pub is_last: bool,
 }
@@ -79,16 +77,9 @@ impl ReadReply {
     /// Makes the frame for the next `wanted` bytes of a range, of which `read` are available. Fewer
     /// bytes than wanted mean the end of the file.
     pub fn frame(&mut self, wanted: usize, read: usize) -> ReadFrame {
-        let is_whole = read == self.left || read == 0;
-        let is_end = read < wanted;
+        let is_last = read < wanted || read == self.left;
         self.left = self.left.saturating_sub(read);
-        ReadFrame {
-            header: replies::read_header(self.streamid, is_whole, read),
-            // The data before the end of the file is a partial frame, so an empty last frame must
-            // follow.
-            end: (is_end && !is_whole).then(|| replies::read_header(self.streamid, true, 0)),
-            is_last: is_end || is_whole,
-        }
+        ReadFrame { header: replies::read_header(self.streamid, is_last, read), is_last }
     }
 
     /// Makes the frame for pages from `offset` on, of which `read` bytes of the wanted ones are
@@ -108,14 +99,14 @@ impl ReadReply {
             dlen: i32::try_from(bytes).unwrap_or(i32::MAX),
             offset: i64::try_from(offset).unwrap_or(i64::MAX),
         };
-        ReadFrame { header: frame.to_bytes(), end: None, is_last }
+        ReadFrame { header: frame.to_bytes(), is_last }
     }
 
     /// Makes the frame for the next elements of a vector, which occupy `bytes` with their headers.
     pub fn vector_frame(&mut self, elements: usize, bytes: usize) -> ReadFrame {
         self.left = self.left.saturating_sub(elements);
         let is_last = self.left == 0;
-        ReadFrame { header: replies::read_header(self.streamid, is_last, bytes), end: None, is_last }
+        ReadFrame { header: replies::read_header(self.streamid, is_last, bytes), is_last }
     }
 }
 
@@ -135,7 +126,7 @@ impl ReadElement {
 impl ReadTask {
     /// Returns the maximum length of the reply that [`ReadTask::answer`] makes.
     pub fn answer_bytes(&self) -> usize {
-        self.length + 2 * RESPONSE_HEADER_BYTES
+        self.length + RESPONSE_HEADER_BYTES
     }
 
     /// Replies with the data that `read` appends to the output of the task's connection: at most
@@ -148,15 +139,11 @@ impl ReadTask {
         out.extend_from_slice(&[0; RESPONSE_HEADER_BYTES]);
         match read(out) {
             Now::Done(Ok(read)) => {
-                let is_whole = read == self.length || read == 0;
-                let header = replies::read_header(self.streamid, is_whole, read);
+                // Fewer bytes than the client wants mean the end of the file. A second, empty frame
+                // would say it as well, but not every client takes two frames from one TLS record.
+                let header = replies::read_header(self.streamid, true, read);
                 if let Some(place) = out.get_mut(start..).and_then(<[u8]>::first_chunk_mut) {
                     *place = header;
-                }
-                if !is_whole {
-                    // The data before the end of the file is a partial frame, so an empty last
-                    // frame must follow.
-                    out.extend_from_slice(&replies::read_header(self.streamid, true, 0));
                 }
                 true
             }

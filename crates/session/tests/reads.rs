@@ -8,7 +8,7 @@ mod support;
 
 use base::{Error, ErrorKind, Extent};
 use session::{DriverTask, FileIndex, PathId, ReadElement, ReadTask, ReplyOutputs};
-use support::{Bench, CLOSE, ERROR, OK, OKSOFAR, PGREAD, READ, READV, REDIRECT, Raw, Reply};
+use support::{Bench, CLOSE, ERROR, OK, PGREAD, READ, READV, REDIRECT, Raw, Reply};
 use vfs::{FileOperation, Now, RedirectAnswer};
 use wire::FixedLayout;
 use wire::xroot::codes::{ResponseType, Status};
@@ -52,8 +52,8 @@ fn a_small_read_is_answered_with_the_appended_data() {
         }
     };
     assert_eq!(answers(data(b"data")), [(OK, b"data".to_vec())]);
-    // The data before the end of a file is a partial frame; an empty last frame follows.
-    assert_eq!(answers(data(b"da")), [(OKSOFAR, b"da".to_vec()), (OK, Vec::new())]);
+    // The end of the file.
+    assert_eq!(answers(data(b"da")), [(OK, b"da".to_vec())]);
     assert_eq!(answers(data(b"")), [(OK, Vec::new())]);
     assert_eq!(answers(|_| Now::WouldBlock), []);
     // The reply to a read in steps has the error.
@@ -67,10 +67,9 @@ fn a_range_is_framed_until_it_or_the_file_ends() {
     assert_eq!((reply.left(), reply.link()), (10, PathId::CONTROL));
     let header = |status: Status, dlen| ResponseHeader { streamid: task.streamid, status, dlen }.to_bytes();
     let first = reply.frame(4, 4);
-    assert_eq!((first.header, first.end, first.is_last), (header(Status::OKSOFAR, 4), None, false));
+    assert_eq!((first.header, first.is_last), (header(Status::OKSOFAR, 4), false));
     let end = reply.frame(4, 3);
-    let nothing = Some(header(Status::OK, 0));
-    assert_eq!((end.header, end.end, end.is_last), (header(Status::OKSOFAR, 3), nothing, true));
+    assert_eq!((end.header, end.is_last), (header(Status::OK, 3), true));
     assert!(!is_at_rest(&mut bench));
     bench.session.read_ended(reply);
     assert!(matches!(bench.session.next_todo(), Some(DriverTask::FileCall(..))), "the close waited for it");
@@ -79,11 +78,11 @@ fn a_range_is_framed_until_it_or_the_file_ends() {
     let mut reply = bench.session.read_began(&mut task);
     assert!(!reply.frame(4, 4).is_last);
     let last = reply.frame(6, 6);
-    assert_eq!((last.header, last.end, last.is_last), (header(Status::OK, 6), None, true));
+    assert_eq!((last.header, last.is_last), (header(Status::OK, 6), true));
     bench.session.read_ended(reply);
     let mut empty = bench.session.read_began(&mut task);
     let last = empty.frame(4, 0);
-    assert_eq!((last.header, last.end, last.is_last), (header(Status::OK, 0), None, true));
+    assert_eq!((last.header, last.is_last), (header(Status::OK, 0), true));
     bench.session.read_ended(empty);
     assert!(is_at_rest(&mut bench));
 }
@@ -101,7 +100,7 @@ fn pages_are_framed_with_their_offset() {
         let (header, body) = frame.header.split_first_chunk().unwrap();
         let status = StatusFrame::decode(&ResponseHeader::from_bytes(header), body).unwrap();
         assert_eq!((status.resptype, status.offset, status.dlen), (resptype, offset, dlen));
-        assert_eq!((frame.is_last, frame.end), (resptype == ResponseType::FINAL, None));
+        assert_eq!(frame.is_last, resptype == ResponseType::FINAL);
     }
     bench.session.read_ended(reply);
 }

@@ -56,6 +56,7 @@ mod outbox;
 mod range_read;
 mod receipt;
 mod registry;
+mod reply_ends;
 mod stats;
 mod tls_handshake;
 mod transfer;

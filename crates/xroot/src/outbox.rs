@@ -4,8 +4,9 @@
 //! `sendfile`, directly after its header.
 
 use crate::block::DataBlock;
+use crate::reply_ends::ReplyEnds;
 use base::{Account, Charge};
-use net::{MEDIUM_BYTES, Socket, give_medium, take_medium};
+use net::{ENCRYPTED_PIECES_MAX, MEDIUM_BYTES, Socket, give_medium, take_medium};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -81,6 +82,8 @@ pub(crate) struct Outbox {
     queued: usize,
     /// Bytes among them that are ranges of files and occupy no memory.
     lent: usize,
+    /// Position of an encrypted connection among its replies.
+    ends: ReplyEnds,
 }
 
 /// Result of a flush.
@@ -96,8 +99,14 @@ pub(crate) enum FlushOutcome {
 
 impl Outbox {
     /// An empty outbox without a buffer.
-    pub(crate) const EMPTY: Self =
-        Self { segments: VecDeque::new(), sent: 0, tail: OutputReplies::NONE, queued: 0, lent: 0 };
+    pub(crate) const EMPTY: Self = Self {
+        segments: VecDeque::new(),
+        sent: 0,
+        tail: OutputReplies::NONE,
+        queued: 0,
+        lent: 0,
+        ends: ReplyEnds::START,
+    };
 
     /// Returns the buffer to append replies to. The account pays for its memory.
     pub(crate) fn tail(&mut self, account: &Rc<Account>) -> &mut Vec<u8> {
@@ -193,7 +202,7 @@ impl Outbox {
     pub(crate) fn clear(&mut self) {
         self.segments.clear();
         self.tail = OutputReplies::NONE;
-        (self.sent, self.queued, self.lent) = (0, 0, 0);
+        (self.sent, self.queued, self.lent, self.ends) = (0, 0, 0, ReplyEnds::START);
     }
 
     /// Sends output until the socket blocks or about `most` bytes were sent. If replies are the
@@ -250,7 +259,12 @@ impl Outbox {
                 return Ok(FlushOutcome::Turn);
             }
             let step = match self.segments.front_mut() {
-                Some(OutputSegment::File { file, offset, left }) => send_range(socket, &**file, offset, left),
+                Some(OutputSegment::File { file, offset, left }) => {
+                    let sent = send_range(socket, &**file, offset, left);
+                    self.ends.skip(*sent.as_ref().unwrap_or(&0));
+                    sent
+                }
+                _ if socket.is_encrypted() => self.write_encrypted(socket),
                 _ => self.write(socket),
             };
             match step {
@@ -288,6 +302,31 @@ impl Outbox {
             count += 1;
         }
         socket.write(pieces.get(..count).unwrap_or_default(), file_follows)
+    }
+
+    /// Writes replies up to the next file range. Each ends with a record: not every client takes the
+    /// second of two replies from one record before it receives more.
+    fn write_encrypted(&mut self, socket: &mut Socket) -> io::Result<usize> {
+        let mut pieces = [IoSlice::new(&[]); ENCRYPTED_PIECES_MAX];
+        let mut slots = pieces.iter_mut();
+        let (mut ends, mut count, mut skip) = (self.ends, 0, self.sent);
+        let tail = std::iter::once(Some(self.tail.bytes.as_slice()));
+        let all = self.segments.iter().map(OutputSegment::bytes).chain(tail);
+        'full: for bytes in all.map_while(|bytes| bytes) {
+            let mut rest = bytes.get(std::mem::take(&mut skip)..).unwrap_or_default();
+            while !rest.is_empty() {
+                let Some(slot) = slots.next() else { break 'full };
+                let (piece, behind) = rest.split_at(ends.next(rest, usize::MAX));
+                (*slot, rest, count) = (IoSlice::new(piece), behind, count + 1);
+            }
+        }
+        let pieces = pieces.get(..count).unwrap_or_default();
+        let written = socket.write_each(pieces)?;
+        let mut left = written;
+        for piece in pieces {
+            left -= self.ends.next(piece, left);
+        }
+        Ok(written)
     }
 
     /// Removes bytes that were sent.

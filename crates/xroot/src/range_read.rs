@@ -109,12 +109,13 @@ impl RangeRead {
         }
         let size = self.file.size_now()?;
         let there = usize::try_from(size.saturating_sub(self.offset)).unwrap_or(usize::MAX);
-        let length = left.min(FRAME_BYTES_MAX).min(there);
+        let wanted = left.min(FRAME_BYTES_MAX);
+        let length = wanted.min(there);
         if length < SENDFILE_BYTES_MIN || !self.file.is_resident(self.offset, length) {
             return None;
         }
         let (state, account) = context.output()?;
-        let frame = self.reply.frame(length, length);
+        let frame = self.reply.frame(wanted, length);
         state.out.tail(account).extend_from_slice(&frame.header);
         let ragged = ragged_end(self.offset, length);
         state.out.push_file(self.file.clone(), self.offset, length - ragged, account);
@@ -133,21 +134,18 @@ impl RangeRead {
         read: usize,
     ) -> FrameProgress {
         let read = read.min(piece.extent.length);
-        let (bytes, end, is_last) = if self.paged {
+        let (bytes, is_last) = if self.paged {
             let (length, is_last) = self.frame_pages(&mut block, piece, read);
-            (0..length, None, is_last)
+            (0..length, is_last)
         } else {
             let frame = self.reply.frame(piece.extent.length, read);
             let header = piece.at - RESPONSE_HEADER_BYTES;
             put(&mut block, header, &frame.header);
-            (header..piece.at + read, frame.end, frame.is_last)
+            (header..piece.at + read, frame.is_last)
         };
         self.offset += read as u64;
         if let Some((state, account)) = context.output() {
             state.out.push_block(block, bytes, account);
-            if let Some(end) = end {
-                state.out.tail(account).extend_from_slice(&end);
-            }
         }
         if is_last { FrameProgress::Last } else { FrameProgress::Frame(read) }
     }

@@ -71,7 +71,6 @@ pub(super) fn frame(read: &mut PendingRead, how: ReadResult, out: &mut Vec<u8>) 
             let frame = read.reply.frame(wanted, there);
             out.extend_from_slice(&frame.header);
             out.resize(out.len() + there, DATA);
-            out.extend(frame.end.into_iter().flatten());
             assert!(frame.is_last || (there == wanted && read.reply.left() > 0), "the reply never ends");
             frame.is_last
         }
