@@ -11,7 +11,7 @@
 #   make soak    a cluster under real clients and ours, its nodes killed one after the other, for SOAK_MINUTES (30), its memory and
 #                latency under what clients and strangers can cause, and
 #                QUESTIONS (100000) about random authorization rules to the real xrdacctest and to ours, and CHAINS (5000)
-#                random chains of grid certificates to openssl and to ours
+#                random chains of grid certificates to openssl and to ours, and the interop tests that take long
 #   make differ  10,000 random request sequences to the real xrootd and to ours, or SEQUENCES of them
 #   make histories   random cp, sync and rm against our server and the real one, with lost messages and killed clients and servers:
 #                20,000 histories and 500, or HISTORIES and HISTORIES_THEIRS of them
@@ -71,6 +71,7 @@ soak: peers
 	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla .venv/bin/python checks/interop/pressure.py
 	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla SCALLA_PLACEMENTS=200 \
 		.venv/bin/pytest -q checks/interop/test_cluster_placement.py
+	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla .venv/bin/pytest -q -m soak checks/interop
 
 histories: peers
 	cargo build --release --package scalla

@@ -30,6 +30,10 @@ DATA_MODULES = ("test_requests", "test_copy", "test_streams", "test_checksum", "
 _numbers = itertools.count(1)
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "soak: takes long; runs in `make soak` instead of `make test`")
+
+
 def pytest_sessionstart(session):
     """Fails the whole run if a peer is missing. Tests started in the background ignore interrupts,
     and so would all programs that they start."""

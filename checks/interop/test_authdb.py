@@ -3,7 +3,7 @@
 import authdb
 
 FIRST_SEED = 1
-QUESTIONS = 4000
+QUESTIONS = 1500
 
 
 def test_random_rules_have_equal_answers():

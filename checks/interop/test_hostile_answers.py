@@ -183,10 +183,15 @@ def run(server, words, tmp_path, until=None):
     return resident([peers.program() if name == "scalla" else peers.link(name), *words], until)
 
 
-COMMANDS = ["scalla ls -R -S U", "scalla find U --name x", "scalla du -s U", "scalla tree U", "scalla sync -n U HERE", "scalla rm -r -f U"]
+def rare(*commands):
+    """These run in `make soak`: they take minutes, and walk through directories in the same way as others."""
+    return [pytest.param(command, marks=pytest.mark.soak) for command in commands]
 
 
-@pytest.mark.parametrize("words", COMMANDS)
+COMMANDS = ["scalla ls -R -S U", "scalla sync -n U HERE", *rare("scalla find U --name x", "scalla du -s U", "scalla tree U")]
+
+
+@pytest.mark.parametrize("words", [*COMMANDS, "scalla rm -r -f U"])
 def test_wide_directories_on_many_levels(words, tmp_path):
     """More directories than fit: those whose listing does not fit are reported, and the walk
     continues. It would take very long."""
@@ -196,7 +201,8 @@ def test_wide_directories_on_many_levels(words, tmp_path):
         assert most <= WIDE_MAX, most
 
 
-@pytest.mark.parametrize("words", ["scalla ls U", *COMMANDS[:-1], "xrdfs S ls -R /d", "xrdfs S ls -R -l /d"])  # Removing them takes minutes.
+# Removing them takes minutes.
+@pytest.mark.parametrize("words", ["scalla ls U", *COMMANDS, "xrdfs S ls -R /d", *rare("xrdfs S ls -R -l /d")])
 def test_a_listing_just_below_the_limit(words, tmp_path):
     # An entry has about 38 bytes.
     with Wide(0, 0, LISTING_BYTES // 40, b"n" * 8) as server:

@@ -11,7 +11,7 @@ import histories
 from model import HERE, THERE
 
 FIRST_SEED = 1
-COUNTS = {"ours": int(os.environ.get("SCALLA_HISTORIES", "200")), "theirs": int(os.environ.get("SCALLA_HISTORIES_THEIRS", "20"))}
+COUNTS = {"ours": int(os.environ.get("SCALLA_HISTORIES", "100")), "theirs": int(os.environ.get("SCALLA_HISTORIES_THEIRS", "20"))}
 # Enough histories for each kind of sabotage to occur.
 SABOTAGED = 60
 

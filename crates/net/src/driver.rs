@@ -25,8 +25,8 @@ use tokio::task::{LocalSet, unconstrained};
 /// doubles (backoff). A timer set by a task is therefore late by at most its own duration.
 const VISIT_LEAST: Duration = Duration::from_millis(1);
 
-/// Maximum delay between two checks of timers.
-const VISIT_MOST: Duration = Duration::from_millis(128);
+/// Maximum delay between two checks of timers. Each check wakes an idle loop.
+const VISIT_MOST: Duration = Duration::from_millis(512);
 
 /// The waker of the runtime's local tasks. It also marks that the loop must run them.
 #[derive(Default)]
