@@ -94,7 +94,7 @@ pub use config::{
 };
 pub use copy::{
     Copies, EndedHttpCopy, HttpCopyObserver, RemoteDownload, RemoteFailure, RemoteFuture, RemoteParts,
-    RemotePeer, RemoteRequest, RemoteServers, UploadSource,
+    RemotePeer, RemoteRanges, RemoteRequest, RemoteServers, UploadSource,
 };
 pub use counters::{
     COUNTED_CLASSES, COUNTED_METHODS, HttpCounters, HttpFigures, HttpRequestCounts, TIMED_KINDS,

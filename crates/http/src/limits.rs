@@ -44,6 +44,12 @@ pub const COPY_RETRY_SECONDS: u32 = 30;
 /// Bytes that the source of a copy must send within the maximum time without progress.
 pub const COPY_PROGRESS_BYTES_MIN: u64 = 64 * 1024;
 
+/// Maximum number of connections to the source of one copy.
+pub const COPY_STREAMS_MAX: usize = 8;
+
+/// Least number of bytes that are received on each of several connections to a source.
+pub const COPY_STREAM_BYTES_MIN: u64 = 1024 * 1024;
+
 /// HTTP uses one part in this many of the descriptors for connections and files.
 pub const DESCRIPTORS_SHARE: usize = 2;
 

@@ -13,9 +13,10 @@ use wire::xroot::ErrorCode;
 
 use super::address::HttpAddress;
 use super::bearer::header_value;
+use super::downloaded_file::DownloadedFile;
 use super::exchange::HttpExchange;
 use super::object_store::{is_lost, is_unknown_outcome};
-use super::transfer::{DownloadedFile, TransferFailure};
+use super::transfer::TransferFailure;
 use super::url_transfer::UrlTransfer;
 use crate::client::Client;
 use crate::failure::{Cause, Error};
@@ -118,7 +119,7 @@ impl CopyMarkers {
         overwrites: bool,
     ) -> Result<Self, (Error, Option<u16>)> {
         let (asked, other, header) = match active {
-            ActiveServer::Target => (target, source, "source"),
+            ActiveServer::Target => (target, source, SOURCE),
             ActiveServer::Source => (source, target, "destination"),
         };
         let refused = |error| (error, None);
@@ -172,6 +173,9 @@ fn is_clear(url: &Url) -> bool {
     url.scheme == Scheme::Http
 }
 
+/// The header of an order to receive a file.
+const SOURCE: &str = "source";
+
 /// Returns the headers of an order.
 async fn order_headers(
     client: &Client,
@@ -208,6 +212,10 @@ async fn order_headers(
         HeaderName::from_static("overwrite"),
         HeaderValue::from_static(if overwrites { "T" } else { "F" }),
     );
+    let streams = client.settings().sub_streams_per_channel;
+    if header == SOURCE && streams > 1 {
+        headers.insert(HeaderName::from_static("x-number-of-streams"), streams.into());
+    }
     if let Some(token) = token {
         let value = header_value(&token).ok_or_else(|| odd("token"))?;
         headers.insert(HeaderName::from_static("transferheaderauthorization"), value);
@@ -259,7 +267,7 @@ mod tests {
             assert!(matches!(&refused, Cause::Unsupported(text) if !text.contains("SECRET")), "{other}");
             assert!(headers("https://h/f", other).await.is_ok(), "{other}");
         }
-        assert!(headers("http://h/f", "https://s/f").await.is_ok());
+        assert!(!headers("http://h/f", "https://s/f").await.unwrap().contains_key("x-number-of-streams"));
         let both = headers("http://h/f", "http://s/f?authz=SECRET").await.unwrap();
         assert!(both.contains_key("transferheaderauthorization"));
     }

@@ -21,6 +21,7 @@
 //! | `object_upload` | [`ObjectUpload`]: a new object, sent whole or in parts |
 //! | `object_changes` | removal, renaming and directories in an object store |
 //! | `transfer` | [`HttpTransfer`]: a whole file from or to a server, for third-party copies |
+//! | `downloaded_file` | [`DownloadedFile`]: the file or the range of such a transfer that arrives |
 //! | `web_upload` | [`HttpUpload`]: a new file of a web server, under a temporary name until it is whole |
 //! | `copy_order` | [`CopyMarkers`]: a copy between two servers, and its progress |
 //! | `url_transfer` | [`UrlTransfer`]: such a transfer for a URL of this client, with its token |
@@ -34,6 +35,7 @@ mod address;
 mod bearer;
 mod changes;
 mod copy_order;
+mod downloaded_file;
 mod elements;
 mod exchange;
 mod file;
@@ -54,6 +56,7 @@ mod user_stores;
 mod web_upload;
 
 pub use copy_order::{ActiveServer, CopyEvent, CopyMarkers};
+pub use downloaded_file::DownloadedFile;
 pub use file::HttpFile;
 pub use files::HttpFiles;
 pub use headers::ContentRange;
@@ -64,6 +67,6 @@ pub use object_upload::{
     OBJECT_PART_BYTES_MIN, OBJECT_PARTS_MAX, ObjectUpload, PartsId, StoredPart, object_part_bytes,
 };
 pub(crate) use pool::HttpPool;
-pub use transfer::{DownloadedFile, HttpTransfer, TransferFailure, UploadSource};
+pub use transfer::{HttpTransfer, TransferFailure, UploadSource};
 pub use url_transfer::UrlTransfer;
 pub use web_upload::HttpUpload;

@@ -22,8 +22,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::address::{HttpAddress, HttpServer};
+use super::downloaded_file::DownloadedFile;
 use super::exchange::{AGENT, REDIRECTS_MAX, cause_of, reason, redirect_of};
-use super::headers::{check_encoding, content_length};
+use super::headers::{ContentRange, check_encoding, content_length, text};
 use super::pool::open_connection;
 use crate::abort_on_drop::AbortOnDrop;
 use crate::client::Client;
@@ -67,6 +68,10 @@ impl fmt::Display for TransferFailure {
             Self::Status { status, .. } => write!(f, "it answers {}", reason(*status)),
         }
     }
+}
+
+fn odd(what: &str) -> Cause {
+    Cause::BadArgument(format!("the {what} cannot be sent to an HTTP server"))
 }
 
 /// One file at a server.
@@ -137,6 +142,48 @@ impl HttpTransfer {
             incoming: reply.incoming,
             _connection: reply.connection,
         })
+    }
+
+    /// Begins to receive a range `(offset, length)` of a file of `size` bytes, whose strong entity tag is `tag` if it
+    /// has one.
+    ///
+    /// # Errors
+    /// [`TransferFailure`]: also if the server replies with something else than this range of this version.
+    pub async fn get_range(
+        &self,
+        (offset, length): (u64, u64),
+        size: u64,
+        tag: Option<&str>,
+    ) -> Result<DownloadedFile, TransferFailure> {
+        let last = offset.saturating_add(length).saturating_sub(1);
+        let mut more = HeaderMap::new();
+        more.insert(
+            header::RANGE,
+            HeaderValue::from_str(&format!("bytes={offset}-{last}")).map_err(|_| odd("range"))?,
+        );
+        if let Some(tag) = tag {
+            more.insert(header::IF_MATCH, HeaderValue::from_str(tag).map_err(|_| odd("entity tag"))?);
+        }
+        let reply = self.send(&Method::GET, &more, None).await?;
+        check_encoding(&reply.headers)?;
+        let found = text(&reply.headers, &header::CONTENT_RANGE).and_then(ContentRange::parse);
+        let wanted = ContentRange { bytes: Some((offset, last)), total: Some(size) };
+        let is_other = |found: &str| tag.is_some_and(|tag| tag != found);
+        let has_length = match content_length(&reply.headers) {
+            Some(found) => found == length,
+            None => is_chunked(&reply.headers)?,
+        };
+        if reply.status != StatusCode::PARTIAL_CONTENT
+            || found != Some(wanted)
+            || text(&reply.headers, &header::ETAG).is_some_and(is_other)
+            || !has_length
+        {
+            let text =
+                format!("it answers {} to a request for a range, or another range", reason(reply.status));
+            return Err(Cause::BadAnswer(text).into());
+        }
+        let TransferReply { headers, incoming, connection, .. } = reply;
+        Ok(DownloadedFile { size: Some(length), headers, incoming, _connection: connection })
     }
 
     /// Orders a copy between the server and another one (COPY), which these headers name. The reply arrives while the
@@ -250,7 +297,6 @@ impl HttpTransfer {
         upload: Option<&Upload>,
         address: &HttpAddress,
     ) -> Result<(), Cause> {
-        let odd = |what: &str| Cause::BadArgument(format!("the {what} cannot be sent to an HTTP server"));
         *request.uri_mut() = address.target().parse().map_err(|_| odd("path"))?;
         let headers = request.headers_mut();
         headers.insert(header::USER_AGENT, HeaderValue::from_static(AGENT));
@@ -318,7 +364,7 @@ async fn text_of(incoming: &mut Incoming) -> String {
 }
 
 /// The connection of a transfer. It ends on drop.
-struct OwnConnection {
+pub(super) struct OwnConnection {
     _sender: SendRequest<TransferBody>,
     _driver: AbortOnDrop<()>,
 }
@@ -328,43 +374,6 @@ struct TransferReply {
     headers: HeaderMap,
     incoming: Incoming,
     connection: OwnConnection,
-}
-
-/// A file that is received.
-pub struct DownloadedFile {
-    size: Option<u64>,
-    headers: HeaderMap,
-    incoming: Incoming,
-    _connection: OwnConnection,
-}
-
-impl DownloadedFile {
-    /// Returns its size, if the server has announced it. Then a body without an error has this size.
-    #[must_use]
-    pub const fn size(&self) -> Option<u64> {
-        self.size
-    }
-
-    /// Returns the headers of the reply.
-    #[must_use]
-    pub const fn headers(&self) -> &HeaderMap {
-        &self.headers
-    }
-
-    /// Returns the next data; `None` at the end. A call that is dropped before its end loses nothing.
-    ///
-    /// # Errors
-    /// [`Cause`].
-    pub async fn next(&mut self) -> Result<Option<Bytes>, Cause> {
-        loop {
-            let Some(frame) = self.incoming.frame().await else { return Ok(None) };
-            match frame.map_err(|error| cause_of(&error))?.into_data() {
-                Ok(data) if !data.is_empty() => return Ok(Some(data)),
-                // Trailers do not count.
-                Ok(_) | Err(_) => {}
-            }
-        }
-    }
 }
 
 /// A file to be sent, which each request sends from its beginning.

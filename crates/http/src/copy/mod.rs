@@ -9,6 +9,7 @@
 //! | `progress` | markers, and the last line of the reply |
 //! | `remote` | traits that the server implements: connections to remote servers |
 //! | `slots` | the number of copies at the same time |
+//! | `streams` | several connections to a source |
 
 mod progress;
 mod pull;
@@ -16,10 +17,11 @@ mod push;
 mod remote;
 pub(crate) mod request;
 mod slots;
+mod streams;
 
 pub use remote::{
     Copies, EndedHttpCopy, HttpCopyObserver, RemoteDownload, RemoteFailure, RemoteFuture, RemoteParts,
-    RemotePeer, RemoteRequest, RemoteServers, UploadSource,
+    RemotePeer, RemoteRanges, RemoteRequest, RemoteServers, UploadSource,
 };
 pub(crate) use slots::HttpCopySlots;
 

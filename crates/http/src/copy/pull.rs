@@ -3,7 +3,10 @@
 
 use super::progress::Markers;
 use super::request::CopyRequest;
-use super::{Copies, CopyTask, HttpCopyFailure, RemoteDownload, ReplySender, until_disconnected};
+use super::streams::{self, StreamDescriptors, Stripe};
+use super::{
+    Copies, CopyTask, HttpCopyFailure, RemoteDownload, RemoteParts, ReplySender, until_disconnected,
+};
 use crate::COPY_PROGRESS_BYTES_MIN;
 use crate::call::{CallFailure, RequestFile};
 use crate::expected::ExpectedChecksums;
@@ -23,6 +26,9 @@ const FILE_MODE: u32 = 0o664;
 
 /// Bytes of small parts that are written together.
 const WRITE_BYTES: usize = 64 * 1024;
+
+/// Bytes that are read together for a checksum.
+const READ_BYTES: usize = 256 * 1024;
 
 /// The algorithm of checksums that clients do not choose.
 const DEFAULT_DIGEST: &str = "adler32";
@@ -69,7 +75,8 @@ pub(super) async fn reply(
         }
     };
     let (reply, to) = task.accept();
-    let pull = Pull { task, file, download, expected };
+    let descriptors = StreamDescriptors::take(context, request.streams);
+    let pull = Pull { task, file, download, descriptors, expected };
     tokio::spawn(pull.run(to));
     Ok(reply)
 }
@@ -189,16 +196,17 @@ struct Pull {
     task: CopyTask,
     file: RequestFile,
     download: RemoteDownload,
+    descriptors: StreamDescriptors,
     expected: ExpectedChecksums,
 }
 
 impl Pull {
     async fn run(self, to: ReplySender) {
-        let Self { task, file, mut download, mut expected } = self;
+        let Self { task, file, download, descriptors, mut expected } = self;
         let markers = Markers::start(task.progress.clone(), to.clone());
-        let received = receive(&task, &file, &mut download, &mut expected, &to).await;
-        // The connection to the remote server ends first.
-        drop(download);
+        let received = receive_all(&task, &file, (download, &descriptors), &mut expected, &to).await;
+        // The connections to the remote server have ended.
+        drop(descriptors);
         let result = match received.and_then(|()| check_whole(expected)) {
             Ok(()) => file.close().await.map_err(HttpCopyFailure::from),
             Err(failure) => {
@@ -218,35 +226,89 @@ fn check_whole(expected: ExpectedChecksums) -> Result<(), HttpCopyFailure> {
     })
 }
 
-/// Writes what arrives to the file.
+/// Writes the file, on one connection or on several.
+async fn receive_all(
+    task: &CopyTask,
+    file: &RequestFile,
+    (download, descriptors): (RemoteDownload, &StreamDescriptors),
+    expected: &mut ExpectedChecksums,
+    to: &ReplySender,
+) -> Result<(), HttpCopyFailure> {
+    let mut stripes = tokio::select! {
+        stripes = streams::begin(task, download, descriptors, !expected.is_empty()) => stripes,
+        () = to.closed() => return Err(HttpCopyFailure::gone()),
+    };
+    if let [(stripe, parts)] = &mut stripes[..] {
+        return receive(task, file, (*stripe, parts.as_mut()), expected, to).await;
+    }
+    let size = stripes.iter().filter_map(|(stripe, _)| stripe.end).max().unwrap_or_default();
+    let stream = |(stripe, mut parts): (Stripe, Box<dyn RemoteParts>)| -> streams::StreamFuture<'_> {
+        Box::pin(async move {
+            let mut none = ExpectedChecksums::default();
+            receive(task, file, (stripe, parts.as_mut()), &mut none, to).await
+        })
+    };
+    streams::all(stripes.into_iter().map(stream).collect()).await?;
+    compute(file, size, expected, to).await
+}
+
+/// Computes the checksums of a file that was not written from its beginning to its end.
+async fn compute(
+    file: &RequestFile,
+    size: u64,
+    expected: &mut ExpectedChecksums,
+    to: &ReplySender,
+) -> Result<(), HttpCopyFailure> {
+    let (mut offset, mut data) = (0, Vec::new());
+    while offset < size && !expected.is_empty() {
+        if to.is_closed() {
+            return Err(HttpCopyFailure::gone());
+        }
+        data.clear();
+        let read = file.read(offset, READ_BYTES, &mut data).await?;
+        if read == 0 {
+            return Err(wrong_size());
+        }
+        expected.update(&data);
+        offset = offset.saturating_add(u64::try_from(read).unwrap_or(u64::MAX));
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+/// Writes what arrives of a stripe to the file.
 async fn receive(
     task: &CopyTask,
     file: &RequestFile,
-    download: &mut RemoteDownload,
+    (stripe, parts): (Stripe, &mut dyn RemoteParts),
     expected: &mut ExpectedChecksums,
     to: &ReplySender,
 ) -> Result<(), HttpCopyFailure> {
     let mut rate = SourceRate::new(&task.copies);
-    let mut written = 0_u64;
+    let (mut arrived_to, mut written_to) = (stripe.start, stripe.start);
     let mut pending: Vec<u8> = Vec::new();
     loop {
         let began = Instant::now();
         let part = tokio::select! {
             biased;
             () = to.closed() => return Err(HttpCopyFailure::gone()),
-            part = timeout(rate.left(), download.parts.next()) => part.map_err(|_| rate.failure())??,
+            part = timeout(rate.left(), parts.next()) => part.map_err(|_| rate.failure())??,
         };
         let arrived = part.as_ref().map_or(0, Bytes::len);
         let is_slow = !rate.count(began.elapsed(), arrived);
         if is_slow && part.is_some() {
             return Err(rate.failure());
         }
-        task.progress.add(u64::try_from(arrived).unwrap_or(u64::MAX));
-        if download.size.is_some_and(|size| task.progress.bytes() > size) {
+        let mut is_end = part.is_none();
+        let mut part = part.unwrap_or_default();
+        let left = stripe.end.map_or(u64::MAX, |end| end.saturating_sub(arrived_to));
+        if bytes_of(&part) > left && !stripe.is_cut {
             return Err(wrong_size());
         }
-        let is_end = part.is_none();
-        let part = part.unwrap_or_default();
+        part.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        task.progress.add(bytes_of(&part));
+        arrived_to = arrived_to.saturating_add(bytes_of(&part));
+        is_end |= stripe.is_cut && Some(arrived_to) == stripe.end;
         let ready = match pending.is_empty() && part.len() >= WRITE_BYTES {
             // Large parts are not copied.
             true => &part[..],
@@ -264,18 +326,22 @@ async fn receive(
             tokio::task::yield_now().await;
         }
         if !ready.is_empty() {
-            file.write(written, ready).await?;
+            file.write(written_to, ready).await?;
         }
-        written = written.saturating_add(u64::try_from(ready.len()).unwrap_or(u64::MAX));
+        written_to = written_to.saturating_add(bytes_of(ready));
         pending.clear();
         if is_end {
             break;
         }
     }
-    if download.size.is_some_and(|size| size != written) {
+    if stripe.end.is_some_and(|end| end != written_to) {
         return Err(wrong_size());
     }
     Ok(())
+}
+
+fn bytes_of(data: &[u8]) -> u64 {
+    u64::try_from(data.len()).unwrap_or(u64::MAX)
 }
 
 /// The least rate of a source: in each period in which this server waits for it, it must send some bytes.

@@ -130,6 +130,15 @@ pub trait RemoteParts: Send {
     fn next(&mut self) -> RemoteFuture<'_, Option<Bytes>>;
 }
 
+/// Receives ranges of a file, each on a connection of its own.
+pub trait RemoteRanges: Send + Sync {
+    /// Reports whether a range of another version than the one that arrives is certain to fail.
+    fn is_one_version(&self) -> bool;
+
+    /// Begins to receive a range. More bytes do not arrive.
+    fn range(&self, offset: u64, length: u64) -> RemoteFuture<'static, Box<dyn RemoteParts>>;
+}
+
 /// A file that arrives.
 pub struct RemoteDownload {
     /// Its size, if it is known.
@@ -138,6 +147,8 @@ pub struct RemoteDownload {
     pub digests: HeaderMap,
     /// Its parts.
     pub parts: Box<dyn RemoteParts>,
+    /// Its ranges, if the server may send them.
+    pub ranges: Option<Arc<dyn RemoteRanges>>,
 }
 
 /// Starts to read the file of an upload from its beginning.

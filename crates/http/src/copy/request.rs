@@ -65,6 +65,8 @@ pub struct CopyRequest {
     pub overwrite: bool,
     /// The copy fails if the checksums of both sides cannot be compared.
     pub needs_checksum: bool,
+    /// The number of connections to the source that the client wants, at least 1.
+    pub streams: usize,
 }
 
 /// Reads the headers of COPY.
@@ -95,12 +97,17 @@ pub fn parse(headers: &HeaderMap) -> Result<CopyRequest, String> {
     }
     let verification = single(headers, "requirechecksumverification")?;
     let needs_checksum = verification.is_some_and(|value| value.eq_ignore_ascii_case("true") || value == "1");
+    let streams = match single(headers, "x-number-of-streams")?.map(str::parse) {
+        None => 1,
+        Some(Ok(0) | Err(_)) => return Err("X-Number-Of-Streams is a number from 1 on.".to_owned()),
+        Some(Ok(number)) => number,
+    };
     let headers = passed(headers)?;
     if !headers.is_empty() && is_read_only(url) {
         // The order would be carried out without the credentials that the client wants to be used.
         return Err("Headers cannot be passed on to a server of the xroot protocol.".to_owned());
     }
-    Ok(CopyRequest { direction, url: url.to_owned(), headers, overwrite, needs_checksum })
+    Ok(CopyRequest { direction, url: url.to_owned(), headers, overwrite, needs_checksum, streams })
 }
 
 /// Returns the only value of a header.
@@ -207,6 +214,8 @@ mod tests {
             &[SOURCE, ("credential", "gridsite")],
             &[SOURCE, ("overwrite", "maybe")],
             &[SOURCE, ("depth", "1")],
+            &[SOURCE, ("x-number-of-streams", "0")],
+            &[SOURCE, ("x-number-of-streams", "many")],
             &[SOURCE, ("source", "\u{e9}")],
         ] {
             assert!(parsed(pairs).is_err(), "{pairs:?}");
@@ -239,7 +248,9 @@ mod tests {
             ("copy-header", "X-Tag: a: b"),
             ("x-number-of-streams", "4"),
         ]);
-        let passed = found.unwrap().headers;
+        let found = found.unwrap();
+        assert_eq!(found.streams, 4);
+        let passed = found.headers;
         assert_eq!(passed.len(), 2);
         assert_eq!(passed.get("authorization").unwrap(), "Bearer remote");
         assert_eq!(passed.get("x-tag").unwrap(), "a: b");

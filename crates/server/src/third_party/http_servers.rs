@@ -9,8 +9,8 @@ use auth::tls::TrustAnchors;
 use client::http::{DownloadedFile, HttpTransfer, TransferFailure};
 use client::{AddressFilter, Cause, Client, Credentials, File, OpenWith, Settings, SharedTrust, Url};
 use http::{
-    Copies, HttpCopyObserver, RemoteDownload, RemoteFailure, RemoteFuture, RemoteParts, RemoteRequest,
-    RemoteServers, UploadSource,
+    Copies, HttpCopyObserver, RemoteDownload, RemoteFailure, RemoteFuture, RemoteParts, RemoteRanges,
+    RemoteRequest, RemoteServers, UploadSource,
 };
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
@@ -125,7 +125,33 @@ async fn fetch_http(client: Client, request: RemoteRequest) -> Result<RemoteDown
         }
     }
     let file = transfer.get(HeaderMap::new()).await.map_err(failed)?;
-    Ok(RemoteDownload { size: file.size(), digests, parts: Box::new(HttpParts(file)) })
+    let ranges = file.size().filter(|_| file.may_have_ranges()).map(|size| {
+        let tag = file.tag().map(str::to_owned);
+        Arc::new(HttpRanges { transfer: Arc::new(transfer), size, tag }) as Arc<dyn RemoteRanges>
+    });
+    Ok(RemoteDownload { size: file.size(), digests, parts: Box::new(HttpParts(file)), ranges })
+}
+
+/// Ranges of a file that arrives over HTTP.
+struct HttpRanges {
+    transfer: Arc<HttpTransfer>,
+    size: u64,
+    /// The strong entity tag of the version that arrives.
+    tag: Option<String>,
+}
+
+impl RemoteRanges for HttpRanges {
+    fn is_one_version(&self) -> bool {
+        self.tag.is_some()
+    }
+
+    fn range(&self, offset: u64, length: u64) -> RemoteFuture<'static, Box<dyn RemoteParts>> {
+        let (transfer, size, tag) = (self.transfer.clone(), self.size, self.tag.clone());
+        Box::pin(async move {
+            let range = transfer.get_range((offset, length), size, tag.as_deref()).await;
+            Ok(Box::new(HttpParts(range.map_err(failed)?)) as Box<dyn RemoteParts>)
+        })
+    }
 }
 
 /// A file that arrives over HTTP.
@@ -152,8 +178,24 @@ async fn fetch_xroot(client: Client, request: RemoteRequest) -> Result<RemoteDow
             digests.insert(HeaderName::from_static("digest"), value);
         }
     }
-    let parts = XrootParts { file, offset: 0, size, read: None };
-    Ok(RemoteDownload { size: Some(size), digests, parts: Box::new(parts) })
+    let parts = XrootParts { file: file.clone(), offset: 0, end: size, read: None };
+    let ranges = Some(Arc::new(XrootRanges(file)) as Arc<dyn RemoteRanges>);
+    Ok(RemoteDownload { size: Some(size), digests, parts: Box::new(parts), ranges })
+}
+
+/// Ranges of an open file of the xroot protocol.
+struct XrootRanges(File);
+
+impl RemoteRanges for XrootRanges {
+    fn is_one_version(&self) -> bool {
+        true
+    }
+
+    fn range(&self, offset: u64, length: u64) -> RemoteFuture<'static, Box<dyn RemoteParts>> {
+        let parts =
+            XrootParts { file: self.0.clone(), offset, end: offset.saturating_add(length), read: None };
+        Box::pin(async move { Ok(Box::new(parts) as Box<dyn RemoteParts>) })
+    }
 }
 
 /// Returns the type of checksum that a server of the xroot protocol is asked for: the first one that is
@@ -176,7 +218,7 @@ type PendingRead = std::pin::Pin<Box<dyn Future<Output = Result<client::Bytes, c
 struct XrootParts {
     file: File,
     offset: u64,
-    size: u64,
+    end: u64,
     /// The read in progress, which is kept when a call of `next` is dropped.
     read: Option<PendingRead>,
 }
@@ -184,7 +226,7 @@ struct XrootParts {
 impl RemoteParts for XrootParts {
     fn next(&mut self) -> RemoteFuture<'_, Option<client::Bytes>> {
         Box::pin(async move {
-            let left = self.size.saturating_sub(self.offset);
+            let left = self.end.saturating_sub(self.offset);
             if left == 0 {
                 return Ok(None);
             }
