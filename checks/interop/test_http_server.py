@@ -679,17 +679,21 @@ def test_what_is_not_in_force_stops_the_start():
 
 def test_http_has_a_port_of_its_own():
     port = peers.free_port()
-    with peers.Ours(settings=f"xrd.protocol XrdHttp:{port} libXrdHttp.so\n") as server:
+    added = peers.free_port()
+    lines = f"xrd.protocol XrdHttp:{port} libXrdHttp.so\nxrd.protocol XrdHttp:{added} +port\n"
+    with peers.Ours(settings=lines) as server:
         place_tree(server)
         web = argparse.Namespace(port=port)
         head = b"GET /small HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
         for _ in range(2):
+            assert raw(argparse.Namespace(port=added), head).endswith(SMALL)
             assert raw(web, head).endswith(SMALL) and xrdfs(server, "cat", "/small").ok().raw == SMALL
             # Each port has one protocol.
             assert raw(server, head) == b""
             assert raw(web, HANDSHAKE) == b""
             server.restart()
-        assert f"HTTP is served on port {port}" in server.output()
+        first, last = sorted((port, added))
+        assert f"HTTP is served on port {first} and port {last}" in server.output()
         # A server that finds the port taken names it.
         said = peers.refused_start(peers.Ours(settings=f"xrd.protocol http:{port} *\n"))
         assert f"{port}" in said and "in use" in said, said
@@ -697,6 +701,25 @@ def test_http_has_a_port_of_its_own():
         server.stop()
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("localhost", port), SECONDS)
+
+
+def test_redirects_lead_to_servers_with_http_ports_of_their_own():
+    ports = {name: peers.free_port() for name in ("man", "s1", "s2")}
+    settings = "".join(f"if named {name}\nxrd.protocol http:{port} *\nfi\n" for name, port in ports.items())
+    with clusters.Cluster(clusters.PAIR, "ours", settings=settings) as cluster:
+        area = clusters.Area(cluster)
+        area.put("f", SMALL, "s1")
+
+        def follow(method, name, body=None):
+            reply, _ = ask(cluster.man, method, str(area / name), {}, body, port=ports["man"])
+            assert reply.status == (302 if method == "GET" else 307), method
+            host, _, rest = reply.getheader("Location").partition("://")[2].partition("/")
+            return ask(cluster.man, method, f"/{rest}", {}, body, port=int(host.rpartition(":")[2]))
+
+        assert follow("GET", "f")[1] == SMALL
+        assert follow("PUT", "new", b"new")[0].status == 201 and area.get("new") == b"new"
+        # The port of its own has the file as well.
+        assert ask(cluster.man, "GET", str(area / "f"), {}, None, port=ports["s1"])[1] == SMALL
 
 
 def test_a_proxy_reads_from_our_server(ours):

@@ -440,14 +440,17 @@ impl DiskCheck<'_> {
                 cluster.port.value.map(|port| (port, &cluster.port.origin))
             }
         };
-        if let Some((Port::Number(number), origin)) = own
-            && effective.network.port.value == Port::Number(number)
-        {
-            let what = format!(
-                "port {number} is used for clients ({}) and for nodes",
-                effective.network.port.origin
-            );
-            self.wrong(origin, what, "give one of them another port");
+        if let Some((Port::Number(number), origin)) = own {
+            let xroot = &effective.network.port;
+            let http = effective.http.ports.iter().find(|port| port.number == Some(number));
+            let clients = match xroot.value == Port::Number(number) {
+                true => Some(&xroot.origin),
+                false => http.map(|port| &port.origin),
+            };
+            if let Some(clients) = clients {
+                let what = format!("port {number} is used for clients ({clients}) and for nodes");
+                self.wrong(origin, what, "give one of them another port");
+            }
         }
         self.check_cluster_key();
     }

@@ -400,9 +400,12 @@ fn cluster_line(overrides: &Overrides, cluster: &mut effective::ClusterConfig) {
     }
 }
 
-/// Serves HTTP on the port of the xroot protocol.
+/// Serves HTTP on the port of the xroot protocol, unless the configuration names others.
 fn serve_http(http: &mut HttpConfig) {
-    http.port = Setting::from_command_line(Some(HttpPort::Shared));
+    if http.ports.is_empty() {
+        let port = HttpPort { protocol: "http".to_owned(), number: None };
+        http.ports.push(Setting::from_command_line(port));
+    }
     if http.pages.value.dashboard == PageReaders::Nobody {
         let pages = ServerPages { dashboard: PageReaders::Local, ..http.pages.value.clone() };
         http.pages = Setting::from_command_line(pages);

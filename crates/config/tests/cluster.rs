@@ -357,6 +357,8 @@ fn contradictions_are_found() {
     );
     let ports = "all.role supervisor\nall.manager h:1\nxrd.port 2000\ncms.superport 2000\n";
     assert!(checked(ports)[0].contains("port 2000 is used for clients (f:3:1) and for nodes"));
+    let ports = "all.role supervisor\nall.manager h:1\ncms.superport 2000\nxrd.protocol http:2000 *\n";
+    assert!(checked(ports)[0].contains("port 2000 is used for clients (f:4:1) and for nodes"));
     assert!(checked("all.manager meta h:1\n")[0].contains("standalone"));
     assert_eq!(checked("all.role manager\nall.export /nowhere\n"), Vec::<String>::new());
 }

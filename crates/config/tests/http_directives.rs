@@ -1,9 +1,10 @@
 //! The directives of HTTP.
 
 use config::{
-    ConfigInput, HeaderRule, HttpPort, Loaded, MemorySource, Overrides, PageReaders, ProblemKind,
-    StaticHeaderRule, Strictness, load, show,
+    ConfigInput, HeaderRule, Loaded, MemorySource, Overrides, PageReaders, ProblemKind, StaticHeaderRule,
+    Strictness, load, show,
 };
+use std::collections::BTreeSet;
 
 fn loaded(text: &str) -> Loaded {
     loaded_with(text, Overrides::default())
@@ -12,7 +13,8 @@ fn loaded(text: &str) -> Loaded {
 fn loaded_with(text: &str, overrides: Overrides) -> Loaded {
     let (file, strictness) = (Some("f".to_owned()), Strictness::Strict);
     let request = ConfigInput { file, strictness, overrides, ..ConfigInput::default() };
-    load(&request, &MemorySource::new().with("f", text))
+    let services = "web 8080/udp\nweb 8080/tcp\n";
+    load(&request, &MemorySource::new().with("f", text).with("/etc/services", services))
 }
 
 fn kinds(text: &str) -> Vec<ProblemKind> {
@@ -21,34 +23,67 @@ fn kinds(text: &str) -> Vec<ProblemKind> {
 
 #[test]
 fn http_is_served_on_the_port_of_xroot_or_on_its_own() {
-    let number = |number| Some(HttpPort::Number(number));
-    for (text, port, own) in [
-        ("", None, None),
-        ("xrd.protocol xrootd *", None, None),
-        ("xrd.protocol http *", Some(HttpPort::Shared), None),
-        ("xrd.protocol https libXrdHttp-5.so", Some(HttpPort::Shared), None),
-        ("xrd.protocol http:1094 libXrdHttp.so", number(1094), None),
-        ("xrd.port 2094\nxrd.protocol http:+2094 /usr/lib64/libXrdHttp.so", number(2094), None),
-        ("xrd.protocol XrdHttp:8443 /usr/lib64/libXrdHttp-5.so", number(8443), Some(8443)),
-        ("xrd.protocol http:+8443 *\nxrd.protocol http:8443 *", number(8443), Some(8443)),
-        ("xrd.port 2094\nxrd.protocol http:1094 libXrdHttp.so", number(1094), Some(1094)),
-        ("xrd.port any\nxrd.protocol http:1094 libXrdHttp.so", number(1094), Some(1094)),
+    let none: &[u16] = &[];
+    for (text, is_shared, own) in [
+        ("", false, none),
+        ("xrd.protocol xrootd *", false, none),
+        ("xrd.protocol http *", true, none),
+        ("xrd.protocol https libXrdHttp-5.so", true, none),
+        ("xrd.protocol http:1094 libXrdHttp.so", true, none),
+        ("xrd.port 2094\nxrd.protocol http:2094 /usr/lib64/libXrdHttp.so", true, none),
+        ("xrd.protocol XrdHttp:8443 /usr/lib64/libXrdHttp-5.so", false, &[8443]),
+        ("xrd.port 2094\nxrd.protocol http:1094 libXrdHttp.so", false, &[1094]),
+        ("xrd.port any\nxrd.protocol http:1094 libXrdHttp.so", false, &[1094]),
+        ("xrd.protocol http:web *", false, &[8080]),
+        // The last line with a name counts.
+        ("xrd.protocol http:8443 *\nxrd.protocol http *", true, none),
+        ("xrd.protocol http *\nxrd.protocol http:8443 libXrdHttp.so", false, &[8443]),
+        // Another name, or `+port`, adds a port.
+        ("xrd.protocol http:1094 *\nxrd.protocol XrdHttp:8443 libXrdHttp.so", true, &[8443]),
+        (
+            "xrd.protocol http:8443 *\nxrd.protocol http:9443 +port\nxrd.protocol http +port",
+            true,
+            &[8443, 9443],
+        ),
+        ("xrd.protocol http:8443 *\nxrd.protocol http:8443 +port", false, &[8443]),
+        (
+            "xrd.protocol a:8443 libXrdHttp.so\nxrd.protocol a:9443 +port\nxrd.protocol a:7443 libXrdHttp.so",
+            false,
+            &[7443],
+        ),
     ] {
         let Loaded { effective, report } = loaded(text);
-        let found = (effective.http.port.value, effective.own_http_port());
-        assert_eq!((found, effective.serves_http()), ((port, own), port.is_some()), "{text}");
+        let own: BTreeSet<u16> = own.iter().copied().collect();
+        let found = (effective.shares_port_with_http(), effective.own_http_ports());
+        assert_eq!(
+            (found, effective.serves_http()),
+            ((is_shared, own.clone()), is_shared || !own.is_empty()),
+            "{text}"
+        );
         assert!(report.is_ok() && !report.to_string().contains("not in force"), "{text}: {report}");
     }
-    let two = kinds("xrd.protocol http:8443 *\nxrd.protocol http *");
-    assert_eq!(two, [ProblemKind::BadValue]);
     for text in [
         "xrd.protocol http:x *",
         "xrd.protocol http:0 *",
-        "xrd.protocol http:+ *",
+        "xrd.protocol http: *",
+        "xrd.protocol http:+8443 *",
+        "xrd.protocol http:any *",
         "xrd.protocol http:99999 *",
+        "xrd.protocol http:8443 +port",
+        "xrd.protocol http:8443 *\nxrd.protocol other:9443 +port",
     ] {
         assert_eq!(kinds(text), [ProblemKind::BadValue], "{text}");
     }
+    let shown =
+        loaded("xrd.protocol a:8443 libXrdHttp.so\nxrd.protocol http *\nxrd.protocol a:9443 +port").effective;
+    let shown: Vec<String> = show(&shown)
+        .into_iter()
+        .filter(|line| line.directive == "xrd.protocol")
+        .filter_map(|line| line.value)
+        .collect();
+    assert_eq!(shown, ["a:8443 libXrdHttp.so", "http *", "a:9443 +port"]);
+    // Those of the xroot protocol are not in force.
+    assert_eq!(kinds("xrd.protocol xroot:2094 +port"), [ProblemKind::NotYet]);
     // An encrypted port is not what `tls` in front of the name would give.
     assert_eq!(kinds("xrd.protocol tls http *"), [ProblemKind::Unprotected]);
 }
@@ -230,8 +265,8 @@ fn values_are_read_and_shown() {
         .collect();
     let again = loaded(&shown.join("\n")).effective.http;
     assert_eq!(
-        (again.headers_to_cgi.len(), again.static_headers.len(), &again.pages.value, again.port.value),
-        (2, 2, &http.pages.value, Some(HttpPort::Shared))
+        (again.headers_to_cgi.len(), again.static_headers.len(), &again.pages.value, &again.ports[0].value),
+        (2, 2, &http.pages.value, &http.ports[0].value)
     );
 }
 
@@ -309,6 +344,9 @@ fn the_command_line_turns_on_http_and_the_dashboard_of_the_machine() {
     assert!(on.http.pages.metrics == PageReaders::Nobody);
     let named = with("scalla.http status dashboard all\n", true).http.pages.value;
     assert!(named.dashboard == PageReaders::All && named.status);
+    // Clients of the ports in the file find HTTP there.
+    let own = with("xrd.protocol http:8443 *\n", true);
+    assert!(!own.shares_port_with_http() && own.own_http_ports().contains(&8443));
 }
 
 #[test]
@@ -363,4 +401,16 @@ fn macaroons_over_http_need_their_handler() {
     let line =
         shown.iter().find(|line| line.directive == "http.exthandler").and_then(|line| line.value.clone());
     assert_eq!(line.as_deref(), Some("xrdmacaroons +notls libXrdMacaroons.so"));
+}
+
+#[test]
+fn nodes_of_a_cluster_serve_http_where_managers_redirect_to() {
+    for role in ["manager", "supervisor", "server"] {
+        let text = format!("all.role {role}\nall.manager h:2131\nxrd.protocol http:8443 *\n");
+        let effective = loaded(&text).effective;
+        assert!(effective.shares_port_with_http(), "{role}");
+        assert_eq!(effective.own_http_ports(), BTreeSet::from([8443]), "{role}");
+    }
+    let none = loaded("all.role server\nall.manager h:2131\n").effective;
+    assert!(!none.shares_port_with_http());
 }

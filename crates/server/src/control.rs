@@ -270,6 +270,7 @@ impl ControlLoop {
             pid: std::process::id(),
             host: effective.host.clone(),
             port: running.address().port(),
+            http_ports: effective.own_http_ports().into_iter().collect(),
             exports: crate::exports::export_list(effective),
             config_file: self.reloading.load.file.clone(),
             started: self.started.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),

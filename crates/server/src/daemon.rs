@@ -436,7 +436,11 @@ fn dashboard(effective: &Effective, port: u16) -> String {
         return String::new();
     }
     let scheme = if effective.network.tls.is_some() { "https" } else { "http" };
-    let port = effective.own_http_port().unwrap_or(port);
+    let port = if effective.shares_port_with_http() {
+        port
+    } else {
+        effective.own_http_ports().first().copied().unwrap_or(port)
+    };
     format!("In a browser:\n    {scheme}://localhost:{port}/dashboard\n")
 }
 

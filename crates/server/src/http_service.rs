@@ -74,11 +74,10 @@ impl HttpService {
         let started = HttpDoor::start(config, files.clone());
         let door = started.map_err(|source| StartError::System { what: "the threads of HTTP", source })?;
         let encrypted = if effective.network.tls.is_some() { "HTTP and HTTPS are" } else { "HTTP is" };
-        let port = match effective.own_http_port() {
-            Some(port) => format!("port {port}"),
-            None => "the port of the xroot protocol".to_owned(),
-        };
-        tracing::info!("{encrypted} served on {port}");
+        let shared = effective.shares_port_with_http().then(|| "the port of the xroot protocol".to_owned());
+        let own = effective.own_http_ports().into_iter().map(|port| format!("port {port}"));
+        let ports: Vec<String> = shared.into_iter().chain(own).collect();
+        tracing::info!("{encrypted} served on {}", ports.join(" and "));
         Ok(Some(Self { door: Arc::new(door), is_ending, metrics }))
     }
 

@@ -1,4 +1,4 @@
-//! The ports of a server: that of the xroot protocol, and that of HTTP if it has its own.
+//! The ports of a server: that of the xroot protocol, and those on which only HTTP is served.
 
 use crate::admission::Doorkeeper;
 use crate::error::StartError;
@@ -15,8 +15,10 @@ use xroot::XrootDoor;
 /// Ports that are open, but nobody is served yet.
 pub(crate) struct OpenPorts {
     xroot: Listener,
-    /// That of HTTP; `None` if HTTP is not served, or on the port of the xroot protocol.
-    http: Option<Listener>,
+    /// Those on which only HTTP is served.
+    http: Vec<Listener>,
+    /// HTTP is served on the port of the xroot protocol.
+    is_shared: bool,
 }
 
 impl OpenPorts {
@@ -31,7 +33,8 @@ impl OpenPorts {
         };
         Ok(Self {
             xroot: open(effective.network.port.to_bind())?,
-            http: effective.own_http_port().map(open).transpose()?,
+            http: effective.own_http_ports().into_iter().map(open).collect::<Result<_, _>>()?,
+            is_shared: effective.shares_port_with_http(),
         })
     }
 
@@ -57,16 +60,13 @@ impl OpenPorts {
             PortAcceptor::start(listener, loops.clone(), doors, admission, refusals.clone())
                 .map_err(|source| StartError::System { what: "a thread", source })
         };
-        let (own, shared) = match self.http {
-            Some(listener) => (http.map(|http| (listener, http)), None),
-            None => (None, http),
-        };
+        let http = http.map(HttpService::door);
+        let shared = http.clone().filter(|_| self.is_shared);
         // The door of the xroot protocol is asked first.
         let first = xroot.clone() as Arc<dyn Door>;
-        let doors = std::iter::once(first).chain(shared.map(HttpService::door)).collect();
-        let mut acceptors = vec![start(self.xroot, doors)?];
-        if let Some((listener, http)) = own {
-            acceptors.push(start(listener, Arc::new([http.door()]))?);
+        let mut acceptors = vec![start(self.xroot, std::iter::once(first).chain(shared).collect())?];
+        for listener in self.http {
+            acceptors.push(start(listener, http.iter().cloned().collect())?);
         }
         Ok(PortAcceptors { acceptors, refusals })
     }

@@ -18,13 +18,13 @@ pub(super) fn topics(status: &ServerStatus) -> String {
         (
             "server",
             format!(
-                "scalla {} as {} {}@{}, pid {}, port {}, up {uptime:#} since {}",
+                "scalla {} as {} {}@{}, pid {}, {}, up {uptime:#} since {}",
                 status.version,
                 status.program,
                 status.instance,
                 status.host,
                 status.pid,
-                status.port,
+                ports(status),
                 status.started
             ),
         ),
@@ -77,6 +77,15 @@ pub(super) fn topics(status: &ServerStatus) -> String {
         writeln!(text, "{topic:8}  {}", shown(&line)).ok();
     }
     text
+}
+
+/// Formats the ports, with their protocols if there are several.
+fn ports(status: &ServerStatus) -> String {
+    let http: String = status.http_ports.iter().map(|port| format!(", {port} (http)")).collect();
+    if http.is_empty() {
+        return format!("port {}", status.port);
+    }
+    format!("ports {} (xroot){http}", status.port)
 }
 
 /// Formats the number of refused connections and the reasons.
@@ -177,6 +186,8 @@ now       4 files open, 1 of them for writing, 1 unfinished, 0 with a checkpoint
 log       info
 ";
         assert_eq!(topics(&status()), expected);
+        let web = topics(&ServerStatus { http_ports: vec![8443, 9443], ..status() });
+        assert!(web.contains(", ports 1094 (xroot), 8443 (http), 9443 (http), up"), "{web}");
         let rules = ServerStatus { authorization: "3 records of /etc/authdb".to_owned(), ..status() };
         assert_eq!(topics(&rules), format!("{expected}rules     3 records of /etc/authdb\n"));
         let keys = ServerStatus { authentication: "sss: 2 keys of /k".to_owned(), ..status() };

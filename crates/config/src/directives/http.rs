@@ -221,31 +221,30 @@ pub(super) const SECTION: Section = Section {
     ],
 };
 
-/// Serves HTTP, as `xrd.protocol` asks. `port` is the text behind `http:`.
+/// Serves HTTP, as `xrd.protocol` asks. `port` is the text behind the name of the protocol and `:`. A later line with
+/// the same name replaces an earlier one, unless it `is_added`.
 pub(super) fn serve(
     arguments: &Arguments<'_>,
-    token: &DirectiveToken,
-    port: &str,
+    (token, protocol, port): (&DirectiveToken, &str, Option<&str>),
+    is_added: bool,
     draft: &mut Draft<'_>,
 ) -> Result<(), DirectiveFault> {
-    let number = port.strip_prefix('+').unwrap_or(port);
-    let port = match number {
-        "" if port.is_empty() => HttpPort::Shared,
-        _ => match number.parse() {
-            Ok(number) if number > 0 => HttpPort::Number(number),
-            _ => return Err(arguments.invalid(token, "port")),
-        },
+    let number = match port {
+        None => None,
+        Some("any") => {
+            let what = "HTTP on any free port: clients cannot know it";
+            return Err(DirectiveFault::at(token, what, "name a port"));
+        }
+        Some(text) => Some(values::port(token, text, 1, draft.source)?),
     };
-    let known = &mut draft.effective.http.port;
-    if let Some(other) = known.value.filter(|other| *other != port) {
-        let first = match other {
-            HttpPort::Shared => "that of the xroot protocol".to_owned(),
-            HttpPort::Number(port) => port.to_string(),
-        };
-        let what = format!("HTTP has one port, and an earlier line names {first}");
-        return Err(DirectiveFault::at(token, what, "keep one of these lines").of(ProblemKind::BadValue));
+    let ports = &mut draft.effective.http.ports;
+    if is_added && !ports.iter().any(|earlier| earlier.protocol == protocol) {
+        let what = format!("+port adds a port to an earlier line, and none has the protocol '{protocol}'");
+        return Err(DirectiveFault::at(token, what, "name the library first"));
     }
-    known.set(Some(port), arguments.origin());
+    let port = HttpPort { protocol: protocol.to_owned(), number };
+    ports.retain(|earlier| if is_added { **earlier != port } else { earlier.protocol != protocol });
+    ports.push(Setting::new(port, arguments.origin()));
     Ok(())
 }
 

@@ -36,14 +36,14 @@ pub(crate) fn finish_certificate(effective: &mut Effective, report: &mut ConfigR
     let (http, network) = (&effective.http, &mut effective.network);
     let key = http.key.value.clone();
     let Some(certificate) = http.certificate.value.clone() else {
-        if http.port.is_some() && key.is_some() {
+        if effective.serves_http() && key.is_some() {
             let allowed = "name the certificate by http.cert, or both by xrd.tls";
             let what = "http.key: without http.cert it has no effect";
             report.add(ProblemKind::Doubtful, http.key.origin.clone(), what, allowed);
         }
         return;
     };
-    if http.port.is_none() {
+    if http.ports.is_empty() {
         return;
     }
     let Some(other) = &*network.tls else {

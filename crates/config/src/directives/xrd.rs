@@ -75,11 +75,12 @@ pub(super) const SECTION: Section = Section {
             .help("Log level of the network: some options debug, `all` trace. \
                    Options: conn debug mem net poll protocol sched tls tlsctx tlssio tlssok.")
             .example("conn debug"),
-        Directive::new(&["xrd.protocol"], UsageFrequency::Most, "[tls] name[:{port|+port}] {library|*} [parameters]", protocol)
+        Directive::new(&["xrd.protocol"], UsageFrequency::Most, "[tls] name[:port] {library|*|+port} [parameters]", protocol)
             .default("xroot")
             .help("Protocols served. xroot is always served. `http`, or any name with `libXrdHttp.so`, adds HTTP and \
                    HTTPS. They have the port that is named, on which only they are served, or that of xroot, where the \
-                   first bytes of a connection decide. See `docs/http.md`.")
+                   first bytes of a connection decide. The last line with a name counts; lines with other names, and \
+                   those with the word `+port` in place of the library, add ports. See `docs/http.md`.")
             .example("http:8443 libXrdHttp.so")
             .stops_with("tls xrootd *"),
         Directive::new(&["xrd.tls"], UsageFrequency::Most, "cert [key] [[no]detail] [hsto time]", tls::certificate)
@@ -141,10 +142,13 @@ pub(super) const SECTION: Section = Section {
     ],
 };
 
-/// The remedy for ports that begin with TLS.
 /// The library of HTTP, which is built in.
 const HTTP_LIBRARY: &str = "libXrdHttp";
 
+/// The word in place of a library that adds a port to those of an earlier line.
+const ADDED_PORT: &str = "+port";
+
+/// The remedy for ports that begin with TLS.
 const TLS_INSTEAD: &str = "use xrootd.tls all, with which every client must encrypt on the usual port";
 
 fn port(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
@@ -290,23 +294,29 @@ fn protocol(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), 
         return Err(unprotected(tls, "'tls'").instead(TLS_INSTEAD));
     }
     let token = arguments.need("protocol name")?;
-    let (name, port) = token.text.split_once(':').unwrap_or((&token.text, ""));
+    let (name, port) = match token.text.split_once(':') {
+        Some((name, port)) => (name, Some(port)),
+        None => (token.text.as_str(), None),
+    };
     let library = arguments.need("protocol library")?;
+    let is_added = library.text == ADDED_PORT;
     match name {
         "xroot" | "xrootd" => {
-            if !port.is_empty() {
+            if port.is_some() || is_added {
                 let what = format!("{}: a second port is not in force yet", arguments.name.text);
                 draft.not_yet(token, what, Some(missing::PORTS), None);
             }
-            if library.text == "*" {
+            if library.text == "*" || is_added {
                 return Ok(());
             }
         }
         // The library decides; sites choose the name.
-        _ if libraries::base_name(&library.text) == HTTP_LIBRARY => {
-            return http::serve(arguments, token, port, draft);
+        _ if is_added || libraries::base_name(&library.text) == HTTP_LIBRARY => {
+            return http::serve(arguments, (token, name, port), is_added, draft);
         }
-        "http" | "https" if library.text == "*" => return http::serve(arguments, token, port, draft),
+        "http" | "https" if library.text == "*" => {
+            return http::serve(arguments, (token, name, port), false, draft);
+        }
         _ => {}
     }
     libraries::select(arguments, library, LibraryPurpose::Protocol, draft)

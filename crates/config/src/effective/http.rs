@@ -14,13 +14,13 @@ const DELAY_MAX: Duration = Duration::from_secs(30);
 const COPY_TIMES: HttpCopyTimes =
     HttpCopyTimes { stall: Duration::from_secs(60), first: Duration::from_secs(120) };
 
-/// The port on which `xrd.protocol` asks for HTTP.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum HttpPort {
-    /// The port of the xroot protocol.
-    Shared,
-    /// This port, which can be that of the xroot protocol.
-    Number(u16),
+/// A port on which `xrd.protocol` asks for HTTP.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HttpPort {
+    /// The name of the protocol, which sites choose.
+    pub protocol: String,
+    /// The port, which can be that of the xroot protocol; `None` without a number, which means the same.
+    pub number: Option<u16>,
 }
 
 /// `http.header2cgi`.
@@ -114,8 +114,8 @@ pub struct HttpGridMap {
 /// The values of HTTP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HttpConfig {
-    /// `xrd.protocol http`; `None` without it.
-    pub port: Setting<Option<HttpPort>>,
+    /// `xrd.protocol http`; empty without it.
+    pub ports: Vec<Setting<HttpPort>>,
     /// `http.cert`.
     pub certificate: Setting<Option<PathBuf>>,
     /// `http.key`.
@@ -168,7 +168,7 @@ impl Default for HttpConfig {
     fn default() -> Self {
         let off = || Setting::new(false, Origin::Default);
         Self {
-            port: Setting::new(None, Origin::Default),
+            ports: Vec::new(),
             certificate: Setting::new(None, Origin::Default),
             key: Setting::new(None, Origin::Default),
             headers_to_cgi: Vec::new(),

@@ -31,6 +31,7 @@ mod storage;
 mod third_party;
 mod tls;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 pub use address_range::AddressRange;
@@ -200,16 +201,31 @@ impl Effective {
     /// Reports whether HTTP is served, as `xrd.protocol` asks.
     #[must_use]
     pub fn serves_http(&self) -> bool {
-        self.http.port.is_some()
+        !self.http.ports.is_empty()
     }
 
-    /// Returns the port of HTTP; `None` if it is that of the xroot protocol.
+    /// Reports whether HTTP is served on the port of the xroot protocol. Managers redirect clients to that port of a
+    /// node, whatever their protocol is.
     #[must_use]
-    pub fn own_http_port(&self) -> Option<u16> {
-        match *self.http.port {
-            Some(HttpPort::Number(port)) if *self.network.port != Port::Number(port) => Some(port),
-            _ => None,
-        }
+    pub fn shares_port_with_http(&self) -> bool {
+        let is_target = self.cluster.is_cluster_node();
+        self.http.ports.iter().any(|port| is_target || !self.is_own(port))
+    }
+
+    /// Returns the ports on which only HTTP is served.
+    #[must_use]
+    pub fn own_http_ports(&self) -> BTreeSet<u16> {
+        self.http.ports.iter().filter(|port| self.is_own(port)).filter_map(|port| port.number).collect()
+    }
+
+    fn is_own(&self, port: &HttpPort) -> bool {
+        port.number.is_some_and(|number| *self.network.port != Port::Number(number))
+    }
+
+    /// Returns the directive that names the certificate of the server.
+    #[must_use]
+    pub fn certificate_directive(&self) -> &'static str {
+        if self.has_certificate_of_http() { "http.cert" } else { "xrd.tls" }
     }
 
     /// Reports whether the certificate of the server is that of `http.cert`.

@@ -6,13 +6,18 @@ use std::path::PathBuf;
 
 pub(super) fn show(effective: &Effective, lines: &mut EffectiveLines) {
     let values = &effective.http;
-    let port = |port: &Option<HttpPort>| {
-        Some(match (*port)? {
-            HttpPort::Shared => "http *".to_owned(),
-            HttpPort::Number(port) => format!("http:{port} *"),
-        })
-    };
-    lines.add(Reload::Restart, "xrd.protocol", &values.port, port);
+    for (index, port) in values.ports.iter().enumerate() {
+        let is_added = values.ports.iter().take(index).any(|earlier| earlier.protocol == port.protocol);
+        lines.restart("xrd.protocol", port, |HttpPort { protocol, number }| {
+            let number = number.map(|number| format!(":{number}")).unwrap_or_default();
+            let library = match protocol.as_str() {
+                _ if is_added => "+port",
+                "http" | "https" => "*",
+                _ => "libXrdHttp.so",
+            };
+            format!("{protocol}{number} {library}")
+        });
+    }
     let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
     lines.add(Reload::Restart, "http.cert", &values.certificate, path);
     lines.add(Reload::Restart, "http.key", &values.key, path);

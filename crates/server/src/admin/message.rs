@@ -24,8 +24,7 @@ pub enum AdminRequest {
     Drain {},
     /// List the unfinished files.
     Unfinished {
-        /// With a path: list those at and below it, including those of which this server has no
-        /// record.
+        /// With a path: list those at and below it, also those without a record of this server.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         below: Option<String>,
     },
@@ -356,6 +355,9 @@ pub struct ServerStatus {
     pub host: String,
     /// The port.
     pub port: u16,
+    /// Ports on which only HTTP is served.
+    #[serde(default)]
+    pub http_ports: Vec<u16>,
     /// Logical paths it serves, read-only ones with ` (read-only)`.
     pub exports: Vec<String>,
     /// The configuration file, if there is one.
@@ -392,8 +394,7 @@ pub struct ServerStatus {
     pub refused_unknown: u64,
     /// The log levels.
     pub log_levels: String,
-    /// The token issuers and authorization rules in force, and the reasons why present files are not; empty
-    /// without authorization.
+    /// The token issuers and authorization rules in force, and why present files are not; else empty.
     #[serde(default)]
     pub authorization: String,
     /// The keys in force, and the reason why the present keytab is not; empty without keys.
