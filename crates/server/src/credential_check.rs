@@ -59,13 +59,13 @@ impl CredentialCheck<'_> {
     fn tls(&mut self) {
         let setting = &self.effective.network.tls;
         let Some(TlsCertificate { certificate, .. }) = &setting.value else { return };
-        let name = if self.effective.has_certificate_of_http() { "http.cert" } else { "xrd.tls" };
+        let name = self.effective.certificate_directive();
         match tls::read_certificate(self.effective) {
             Ok(Some(read)) => {
                 self.early(&setting.origin, name, certificate, read.not_before());
                 self.expiry(&setting.origin, name, certificate, read.not_after());
                 if let Some(expires) = read.issuers_not_after() {
-                    self.issuers(&setting.origin, certificate, expires);
+                    self.issuers(&setting.origin, name, certificate, expires);
                 }
             }
             Ok(None) => {}
@@ -81,7 +81,7 @@ impl CredentialCheck<'_> {
     }
 
     /// Some clients know another path, without these authorities.
-    fn issuers(&mut self, origin: &Origin, path: &Path, expires: SystemTime) {
+    fn issuers(&mut self, origin: &Origin, directive: &str, path: &Path, expires: SystemTime) {
         let left = expires.duration_since(self.now).unwrap_or_default();
         if left < WARNING_TIME {
             let state = match left.is_zero() {
@@ -89,7 +89,7 @@ impl CredentialCheck<'_> {
                 false => format!("expires in {} days", left.as_secs() / DAY.as_secs()),
             };
             let what = format!(
-                "xrd.tls: an authority in {} {state}, so clients can refuse the server; replace the file",
+                "{directive}: an authority in {} {state}, so clients can refuse the server; replace the file",
                 path.display()
             );
             self.warn(origin, what);
@@ -149,16 +149,30 @@ impl CredentialCheck<'_> {
         if self.effective.has_grid_logins() {
             return;
         }
-        let origin = &self.effective.network.tls_authorities.origin;
+        let http = &self.effective.http;
+        let own = [&http.authority_directory, &http.authority_file];
+        let own = own.into_iter().find(|authorities| authorities.is_some());
+        let origin = own.map_or(&self.effective.network.tls_authorities.origin, |own| &own.origin);
         match HttpCertificates::open(self.effective, None) {
             Ok(Some(clients)) => {
+                // Those of xrd.tlsca are a warning of their own.
+                if let (Some(own), Some(failure)) = (own, &clients.failure) {
+                    self.warn(
+                        &own.origin,
+                        format!("certificates of clients of HTTPS are refused: {failure}"),
+                    );
+                }
                 for warning in clients.warnings(self.now) {
                     self.warn(origin, format!("certificates of clients of HTTPS: {warning}"));
                 }
             }
-            // Authorities that cannot be read are a warning of their own.
             Ok(None) => {}
-            Err(error) => self.wrong(origin, reason(error)),
+            Err(error) => {
+                let text = reason(error);
+                let is_of_map =
+                    http.grid_map.as_ref().is_some_and(|map| text.contains(&*map.path.to_string_lossy()));
+                self.wrong(if is_of_map { &http.grid_map.origin } else { origin }, text);
+            }
         }
     }
 

@@ -22,8 +22,8 @@ pub(crate) struct HttpCertificates {
     pub(crate) clients: Arc<ClientCertificates>,
     /// Decides about identities.
     pub(crate) protocol: Arc<dyn ServerProtocol>,
-    /// The authorities could be read. Otherwise all certificates are refused until they can.
-    pub(crate) are_read: bool,
+    /// The reason why the authorities could not be read. All certificates are refused until they can.
+    pub(crate) failure: Option<String>,
 }
 
 impl HttpCertificates {
@@ -45,18 +45,18 @@ impl HttpCertificates {
         let refresh = authorities.refresh.min(GsiServerSettings::REFRESH);
         if let Some((trust, protocol)) = login.and_then(grid) {
             let clients = Arc::new(ClientCertificates::with_trust(settings, trust));
-            return Ok(Some(Self { clients, protocol, are_read: true }));
+            return Ok(Some(Self { clients, protocol, failure: None }));
         }
         let failed =
             |error: String| StartError::Security(format!("certificates of clients of HTTPS: {error}"));
         let http = &effective.http;
         let signers = http.voms.map(|_| grid_login::voms_directory()).transpose().map_err(failed)?;
-        let (clients, are_read) = match ClientCertificates::open_with(settings, signers) {
-            Ok(clients) => (Arc::new(clients), true),
+        let (clients, failure) = match ClientCertificates::open_with(settings, signers) {
+            Ok(clients) => (Arc::new(clients), None),
             // They are read again. Without the directive they can be there for other purposes only.
             Err(error) if http.grid_map.is_none() && http.voms.is_none() => {
                 tracing::error!("certificates of clients of HTTPS are refused until it is mended: {error}");
-                (Arc::new(ClientCertificates::unread(unread)), false)
+                (Arc::new(ClientCertificates::unread(unread)), Some(error.to_string()))
             }
             Err(error) => return Err(failed(error.to_string())),
         };
@@ -81,12 +81,12 @@ impl HttpCertificates {
             Arc::new(CertificateServer::new(clients.clone(), settings, names));
         let named = named_protocol::with_names(vec![protocol.clone()], &effective.security)?;
         let protocol = named.into_iter().next().unwrap_or(protocol);
-        Ok(Some(Self { clients, protocol, are_read }))
+        Ok(Some(Self { clients, protocol, failure }))
     }
 
     /// Returns reasons for attention about the files, unless they are those of `gsi`.
     pub(crate) fn warnings(&self, now: SystemTime) -> Vec<String> {
-        match self.has_own_files() && self.are_read {
+        match self.has_own_files() && self.failure.is_none() {
             true => self.protocol.warnings(now, WARNING_TIME),
             false => Vec::new(),
         }

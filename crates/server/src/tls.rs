@@ -69,6 +69,8 @@ pub(crate) struct ServerTls {
     server: Arc<TlsServer>,
     /// Encryption for clients that are asked for certificates, and how their certificates are verified.
     clients: Option<(Arc<TlsServer>, Arc<HttpCertificates>)>,
+    /// The directive that names the files, for messages.
+    directive: &'static str,
     files: CertificateFiles,
     options: TlsServerOptions,
     /// The certificate is self-signed and renewed here.
@@ -146,7 +148,8 @@ impl ServerTls {
         let clients = clients.map(asking).transpose()?;
         let state = Mutex::new(CertificateState::new(certificate));
         let (is_renewed, examination) = (*is_renewed, Mutex::default());
-        let tls = Self { server, clients, files, options, is_renewed, examination, state };
+        let directive = effective.certificate_directive();
+        let tls = Self { server, clients, directive, files, options, is_renewed, examination, state };
         tracing::info!("TLS: {}", tls.state());
         tls.warn_of_expiry(SystemTime::now());
         Ok(Some(Arc::new(tls)))
@@ -186,7 +189,7 @@ impl ServerTls {
 
     /// Reports whether the authorities could be read at the start.
     fn are_clients_read(&self) -> bool {
-        self.clients.as_ref().is_none_or(|(_, clients)| clients.are_read)
+        self.clients.as_ref().is_none_or(|(_, clients)| clients.failure.is_none())
     }
 
     fn state_now(&self) -> MutexGuard<'_, CertificateState> {
@@ -228,7 +231,7 @@ impl ServerTls {
                     return None;
                 }
                 Err(error) => {
-                    let text = format!("xrd.tls: the earlier certificate stays in force: {error}");
+                    let text = format!("{}: the earlier certificate stays in force: {error}", self.directive);
                     let is_unknown = state.refused != text;
                     state.refused.clone_from(&text);
                     (text, is_unknown)
@@ -429,6 +432,23 @@ mod tests {
         let clients = HttpCertificates::open(&required, None).unwrap().unwrap();
         let warnings = clients.warnings(SystemTime::now()).join("; ");
         assert!(warnings.contains("all certificates are refused"), "{warnings}");
+        // The messages name the lines of the configuration that there are.
+        let text = format!(
+            "xrd.protocol http *\nhttp.cert {}\nhttp.key {}\nhttp.cadir /nonexistent/authorities\n",
+            files.certificate.display(),
+            files.key.as_ref().unwrap().display()
+        );
+        let input = config::ConfigInput { file: Some("f".to_owned()), ..config::ConfigInput::default() };
+        let loaded = config::load(&input, &config::MemorySource::new().with("f", text));
+        let (own, mut report) = (loaded.effective, loaded.report);
+        crate::check_credentials(&own, SystemTime::now(), false, &mut report);
+        let report = report.to_string();
+        assert!(report.contains("f:4:1") || report.contains("4:1: warning"), "{report}");
+        assert!(report.contains("are refused: ") && report.contains("/nonexistent/authorities"), "{report}");
+        let tls = ServerTls::open(&own, None).unwrap().unwrap();
+        std::fs::write(&files.certificate, "no certificate").unwrap();
+        let refused = tls.refresh_at(SystemTime::now(), || ()).unwrap();
+        assert!(refused.starts_with("http.cert: the earlier certificate stays in force"), "{refused}");
         std::fs::remove_dir_all(directory).unwrap();
     }
 
