@@ -200,6 +200,22 @@ fn own_names(effective: &Effective, tls: Option<&Arc<ServerTls>>) -> Arc<dyn Fn(
     })
 }
 
+/// Returns whether a header `Host` has a name of the server, for pages that anyone on this host may read, also without
+/// TLS. Whoever can create names in a domain could lead one of them here, so names with `*.` do not count. A name
+/// without a domain is not that of another site.
+fn page_names(
+    effective: &Effective,
+    tls: Option<&Arc<ServerTls>>,
+) -> Arc<dyn Fn(&str) -> bool + Send + Sync> {
+    let (own, tls) = (effective.host.clone(), tls.cloned());
+    Arc::new(move |host: &str| {
+        let names = tls.as_ref().map(|tls| tls.names()).unwrap_or_default();
+        let short = own.split_once('.').map(|(first, _)| first.to_owned());
+        let names = names.iter().filter(|name| !name.starts_with("*.")).chain([&own]).chain(&short);
+        names.into_iter().any(|name| is_host_name(host, name) || is_host_name(host, &format!("{name}.")))
+    })
+}
+
 /// Reports whether the value of a header `Host` is a name, with or without a port. A name of a certificate can
 /// begin with `*.`, which stands for one label.
 fn is_host_name(host: &str, name: &str) -> bool {
@@ -235,7 +251,7 @@ fn figure_pages(
         let (readers, threads) = (readers.clone(), threads.clone());
         (readers != PageReaders::Nobody).then(|| MetricsPage {
             is_reader: Arc::new(move |address| readers.includes(address)),
-            is_own_host: own_names(effective, tls),
+            is_own_host: page_names(effective, tls),
             text: Arc::new(move |format| Box::pin(threads.clone().text(format))),
         })
     }))
@@ -492,6 +508,20 @@ mod tests {
             let request = config::ConfigInput { file: Some("f".to_owned()), ..Default::default() };
             let loaded = config::load(&request, &config::MemorySource::new().with("f", text.as_str()));
             assert_eq!(accepts_uploads(&loaded.effective), expected, "{origin}: {}", loaded.report);
+        }
+    }
+
+    #[test]
+    fn pages_have_the_names_of_the_host() {
+        let request = config::ConfigInput { file: Some("f".to_owned()), ..Default::default() };
+        let mut effective = config::load(&request, &config::MemorySource::new().with("f", "")).effective;
+        effective.host = "h.example.org".to_owned();
+        let is_own = page_names(&effective, None);
+        for host in ["h.example.org", "h.example.org.:1094", "h", "h:1094", "H."] {
+            assert!(is_own(host), "{host}");
+        }
+        for host in ["", ".", "example.org", "h.example", "evil.example.org", "h.evil.example"] {
+            assert!(!is_own(host), "{host}");
         }
     }
 
