@@ -473,7 +473,8 @@ AMBIGUOUS = {
     "two hosts": (b"GET /small HTTP/1.1\r\nHost: h\r\nHost: i\r\nConnection: close\r\n\r\n", [400]),
     "a blank in the target": (b"GET /sm all HTTP/1.1\r\nHost: h\r\n\r\n" + SMUGGLED, [400]),
     "another version": (b"GET /small HTTP/3.7\r\nHost: h\r\n\r\n" + SMUGGLED, [400]),
-    "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", [400]),
+    "HTTP/1.1 behind the preface of HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SMUGGLED, [400]),
+    "a malformed preface": (b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n" + SMUGGLED, [400]),
     "a tunnel": (b"CONNECT h:80 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n" + SMUGGLED, [501]),
 }
 

@@ -361,6 +361,9 @@ fn a_line_of_pages_adds_to_earlier_ones() {
         (&["taperest", "status"], "status taperest /api/v1"),
         (&["metrics taperest /tape/v1/ status"], "status metrics taperest /tape/v1"),
         (&["taperest", "off"], "off"),
+        (&["nohttp2"], "nohttp2"),
+        (&["metrics nohttp2 status", "off"], "nohttp2"),
+        (&["nohttp2", "metrics http2"], "metrics"),
         (&["metrics dashboard", "dashboard 192.0.2.0/24"], "metrics dashboard 192.0.2.0/24"),
         (&["dashboard all metrics 192.0.2.0/24 dashboard status"], "status metrics 192.0.2.0/24 dashboard"),
     ] {

@@ -145,6 +145,8 @@ pub struct Config {
     pub cors_origins: Vec<String>,
     /// Whether redirects lead to HTTPS; `None` if those from encrypted connections do.
     pub redirects_to_https: Option<bool>,
+    /// HTTP/2 is served, too.
+    pub http2: bool,
     /// Large parts of files are sent by `sendfile`.
     pub sendfile: bool,
     /// Maximum time for which a request waits when the file system asks for a repetition.

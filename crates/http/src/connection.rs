@@ -1,10 +1,12 @@
-//! One connection: the handshake of TLS, then its requests by hyper.
+//! One connection: the handshake of TLS, then its requests by hyper. Those of HTTP/2 are in `http2`.
 
 use crate::counters::ConnectionBytes;
 use crate::door::{ConnectionEnd, HttpFrontEnd};
 use crate::handover::HandedFile;
 use crate::host_shares::{HeldShare, SharedPart};
-use crate::service::{self, ServedConnection};
+use crate::http2::{self, ALPN_PROTOCOLS, HTTP2_NAME, PREFACE};
+use crate::served_connection::ServedConnection;
+use crate::service;
 use crate::stream::{ClientStream, ClientTransport, RewoundStream};
 use crate::{BUFFER_BYTES_MAX, HEAD_BYTES_MAX, HEAD_TIME_MAX, HEADERS_MAX, IDLE_LOOK, IDLE_TIME_MAX};
 use hyper::server::conn::http1;
@@ -75,7 +77,12 @@ pub(crate) fn serve(
     // The state of the handshake and of requests is boxed: a task keeps the memory of its largest state until its end.
     let begin = Box::pin(begin(permit, socket, peer, first));
     async move {
-        let Some((connection, mut stream)) = begin.await else { return };
+        let Some((connection, mut stream, is_http2)) = begin.await else { return };
+        if is_http2 {
+            Box::pin(http2::serve(&connection, stream)).await;
+            connection.disconnect();
+            return;
+        }
         loop {
             let paused = Box::pin(requests(&connection, stream)).await;
             let Some((paused, pause)) = paused else { break };
@@ -92,24 +99,26 @@ pub(crate) fn serve(
     }
 }
 
-/// Returns a connection after its handshake.
+/// Returns a connection after its handshake, and whether it is one of HTTP/2.
 async fn begin(
     permit: HttpPermit,
     socket: TcpStream,
     peer: SocketAddr,
     first: Vec<u8>,
-) -> Option<(Arc<ServedConnection>, Box<ClientStream>)> {
+) -> Option<(Arc<ServedConnection>, Box<ClientStream>, bool)> {
     let socket = tokio::net::TcpStream::from_std(socket).ok()?;
     // Replies are written whole, so that waiting for more would only delay their end.
     let _ = socket.set_nodelay(true);
     let is_tls = first.first() == Some(&0x16);
+    let has_preface = permit.shared().config.http2 && first.starts_with(PREFACE);
     let bytes = ConnectionBytes::new(permit.shared().counters.clone());
     let stream = RewoundStream::new(first, socket, bytes);
     let transport = transport(permit.shared(), stream, is_tls, peer).await?;
     let certificates = certificates(&transport);
+    let is_http2 = has_preface || has_agreed_on_http2(&transport);
     let connection = ServedConnection::new(permit, peer, is_tls, certificates);
     let stream = ClientStream::new(transport, connection.shared().clone(), connection.activity.clone());
-    Some((connection, Box::new(stream)))
+    Some((connection, Box::new(stream), is_http2))
 }
 
 /// Keeps an idle connection without buffers until its client sends something. Returns `false` if it is to end.
@@ -155,7 +164,11 @@ async fn transport(
         shared.refuse(peer.ip());
         return None;
     };
-    let acceptor = TlsAcceptor::from(server.config());
+    let mut config = server.config();
+    if shared.config.http2 {
+        Arc::make_mut(&mut config).alpn_protocols = ALPN_PROTOCOLS.map(<[u8]>::to_vec).into();
+    }
+    let acceptor = TlsAcceptor::from(config);
     match timeout(server.limit(), acceptor.accept(stream)).await {
         Ok(Ok(stream)) => Some(ClientTransport::Tls(Box::new(stream))),
         Ok(Err(error)) => {
@@ -210,6 +223,14 @@ fn certificates(transport: &ClientTransport) -> Option<Arc<[Vec<u8>]>> {
     let (_, connection) = stream.get_ref();
     let chain = connection.peer_certificates().filter(|chain| !chain.is_empty())?;
     Some(chain.iter().map(|certificate| certificate.to_vec()).collect())
+}
+
+/// Reports whether the handshake has chosen HTTP/2.
+fn has_agreed_on_http2(transport: &ClientTransport) -> bool {
+    match transport {
+        ClientTransport::Plain(_) => false,
+        ClientTransport::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(HTTP2_NAME),
+    }
 }
 
 /// Why a connection is taken from the library for a while.

@@ -6,6 +6,7 @@ use crate::copy::HttpCopySlots;
 use crate::counters::HttpCounters;
 use crate::dashboard::DashboardFeed;
 use crate::host_shares::{HostShares, SharedPart};
+use crate::http2::PREFACE;
 use crate::memory::HttpMemory;
 use crate::{CHUNKS_MAX, DESCRIPTORS_SHARE, METRICS_REQUESTS_MAX, REFUSAL_WARNING, THREADS_MAX};
 use base::LineLimit;
@@ -230,7 +231,7 @@ impl net::Door for HttpDoor {
     }
 
     fn claims(&self, first: &[u8]) -> ProtocolMatch {
-        claims(first, self.shared.config.tls.is_some())
+        claims(first, self.shared.config.tls.is_some(), self.shared.config.http2)
     }
 
     fn serve(&self, arrival: Arrival, presence: LoopPresence) {
@@ -261,13 +262,17 @@ fn static_headers(config: &Config) -> io::Result<Vec<(Option<Method>, HeaderName
     config.static_headers.iter().map(parse).collect()
 }
 
-/// Decides whether first bytes are those of HTTP: a method, or TLS if there is a certificate.
-fn claims(first: &[u8], has_tls: bool) -> ProtocolMatch {
+/// Decides whether first bytes are those of HTTP: a method, TLS if there is a certificate, or the preface of HTTP/2, which is
+/// waited for.
+fn claims(first: &[u8], has_tls: bool, has_http2: bool) -> ProtocolMatch {
     if has_tls && first.iter().zip(TLS_HANDSHAKE).all(|(byte, expected)| *byte == expected) {
         return match first.len() {
             0 | 1 => ProtocolMatch::NeedMore,
             _ => ProtocolMatch::Mine,
         };
+    }
+    if has_http2 && first.len() < PREFACE.len() && PREFACE.starts_with(first) {
+        return ProtocolMatch::NeedMore;
     }
     let letters = first.iter().take_while(|byte| byte.is_ascii_uppercase()).count();
     match first.get(letters) {
@@ -291,8 +296,20 @@ mod tests {
     }
 
     #[test]
+    fn the_preface_of_http2_is_waited_for() {
+        let (mine, more) = (ProtocolMatch::Mine, ProtocolMatch::NeedMore);
+        for length in 0..PREFACE.len() {
+            assert_eq!(claims(&PREFACE[..length], false, true), more, "{length}");
+        }
+        assert_eq!(claims(PREFACE, false, true), mine);
+        // A method with this name, and a server without HTTP/2.
+        assert_eq!(claims(b"PRI /", false, true), mine);
+        assert_eq!(claims(&PREFACE[..4], false, false), mine);
+    }
+
+    #[test]
     fn methods_and_tls_are_recognized_and_xroot_is_not() {
-        let all = |bytes: &[u8]| (claims(bytes, true), claims(bytes, false));
+        let all = |bytes: &[u8]| (claims(bytes, true, true), claims(bytes, false, false));
         let (mine, more, other) = (ProtocolMatch::Mine, ProtocolMatch::NeedMore, ProtocolMatch::NotMine);
         assert_eq!(all(b"GET / HTTP/1.1\r\n"), (mine, mine));
         assert_eq!(all(b"PROPFIND /"), (mine, mine));

@@ -8,7 +8,7 @@ use crate::door::HttpFrontEnd;
 use crate::handover::HandedBody;
 use crate::memory::HttpCharge;
 use crate::reply::{self, ReplyBody, RequestRefusal, RequestReply};
-use crate::service::ServedConnection;
+use crate::served_connection::ServedConnection;
 use crate::transfer_status::{self, TrailedParts};
 use crate::{CHUNK_BYTES, INLINE_BYTES_MAX, SENDFILE_BYTES_MIN, SMALL_CHUNK_BYTES};
 use auth::SystemRng;

@@ -1,4 +1,4 @@
-//! The HTTP front end: HTTP/1.1 with the methods of WebDAV that data transfers use.
+//! The HTTP front end: HTTP/1.1 and HTTP/2 with the methods of WebDAV that data transfers use.
 //!
 //! ```text
 //!  event loop ─▶ HttpDoor: the first bytes are HTTP or TLS
@@ -22,10 +22,13 @@
 //! | `config` | [`Config`], and the traits that the server implements |
 //! | `activity` | whether a connection is idle |
 //! | `connection` | one connection: TLS, limits of time, hyper |
+//! | `connection_streams` | the streams of a connection of HTTP/2 |
 //! | `cors` | replies that pages of other sites may read |
 //! | `host_shares` | the parts of connections, handshakes and files that one host may use |
+//! | `http2` | connections of HTTP/2 |
 //! | `stream` | the bytes of a connection, and the limit of time without progress |
-//! | `service` | one request: login, method, errors of arguments |
+//! | `served_connection` | a connection, as its requests see it, and the login of its client |
+//! | `service` | one request: token, method, errors of arguments |
 //! | `call` | operations of `vfs` as asynchronous calls, and open files |
 //! | `target` | paths and CGI of a request, and of the header `Destination` |
 //! | `get` | GET and HEAD |
@@ -57,6 +60,7 @@ mod call;
 mod conditions;
 mod config;
 mod connection;
+mod connection_streams;
 mod copy;
 mod cors;
 mod counters;
@@ -68,6 +72,7 @@ mod file_body;
 mod get;
 mod handover;
 mod host_shares;
+mod http2;
 mod limits;
 mod listing;
 mod macaroons;
@@ -78,6 +83,7 @@ mod progress;
 mod ranges;
 mod redirect;
 mod reply;
+mod served_connection;
 mod service;
 mod status;
 mod status_counters;

@@ -59,6 +59,40 @@ pub const REFUSAL_WARNING: Duration = Duration::from_secs(60);
 /// Maximum size of the request line and all headers, in bytes.
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 
+/// Maximum number of streams of a connection of HTTP/2 at the same time.
+pub const HTTP2_STREAMS_MAX: u32 = 100;
+
+/// Maximum number of requests of such a connection in progress, with those whose streams were reset.
+pub const HTTP2_REQUESTS_MAX: usize = 200;
+
+/// Number of streams that a client may reset beyond the number of those that it lets end.
+pub const HTTP2_RESETS_MAX: usize = 256;
+
+/// Maximum number of streams that were reset before they were looked at.
+pub const HTTP2_PENDING_RESETS_MAX: usize = 20;
+
+/// Maximum number of streams that are reset because of errors of the client.
+pub const HTTP2_LOCAL_RESETS_MAX: usize = 100;
+
+/// Bytes of a body that a client may send on a stream before the server has used them.
+pub const HTTP2_STREAM_WINDOW: u32 = 2 * 1024 * 1024;
+
+/// Bytes of all bodies that a client may send on a connection before the server has used them. This memory is charged while
+/// a request with a body is in progress.
+pub const HTTP2_CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+
+/// Bytes of a reply that wait for the windows of the client, beyond one piece.
+pub const HTTP2_SEND_BYTES: usize = 64 * 1024;
+
+/// Bytes of a reply that are counted together as taken by the client. They fit into a frame.
+pub const HTTP2_PIECE_BYTES: usize = 16 * 1024;
+
+/// Memory that is charged to a connection of HTTP/2: a head, and its buffers.
+pub const HTTP2_BYTES: usize = HEAD_BYTES_MAX + KEPT_BYTES;
+
+/// Maximum time without a request on a connection of HTTP/2.
+pub const HTTP2_IDLE_TIME_MAX: Duration = HEAD_TIME_MAX;
+
 /// Maximum number of headers.
 pub const HEADERS_MAX: usize = 100;
 
@@ -168,6 +202,9 @@ const _: () = assert!(
         && KEPT_BYTES < REQUEST_BYTES
         && DOWNLOAD_BYTES >= BUFFER_BYTES_MAX + 2 * SMALL_CHUNK_BYTES
 );
+const _: () = assert!(HTTP2_REQUESTS_MAX > HTTP2_STREAMS_MAX as usize);
+const _: () = assert!(HTTP2_STREAM_WINDOW < HTTP2_CONNECTION_WINDOW);
+const _: () = assert!(HTTP2_SEND_BYTES + HTTP2_PIECE_BYTES <= DOWNLOAD_BYTES);
 const _: () = assert!(SMALL_CHUNK_BYTES < CHUNK_BYTES);
 const _: () = assert!(TOKEN_BYTES_MAX < HEAD_BYTES_MAX);
 const _: () = assert!(HEAD_BYTES_MAX <= BUFFER_BYTES_MAX);

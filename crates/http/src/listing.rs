@@ -7,7 +7,8 @@
 use crate::call::CallFailure;
 use crate::config::ListingPolicy;
 use crate::reply::{self, ReplyBody, RequestRefusal, RequestReply};
-use crate::service::{RequestContext, ServedConnection};
+use crate::served_connection::ServedConnection;
+use crate::service::RequestContext;
 use crate::text::{append_url_path, append_xml, http_date};
 use crate::{IGNORED_BODY_BYTES_MAX, STALL_TIME_MAX};
 use base::LogicalPath;

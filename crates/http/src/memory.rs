@@ -7,7 +7,7 @@
 
 use crate::activity::RequestInProgress;
 use crate::reply::ReplyBody;
-use crate::service::ServedConnection;
+use crate::served_connection::ServedConnection;
 use crate::status_counters::CountedReply;
 use crate::{
     DOWNLOAD_BYTES, HOST_SHARE, IDLE_BYTES, KEPT_BYTES, LISTING_BYTES, MEMORY_SHARE, REQUEST_BYTES,
@@ -123,6 +123,11 @@ impl ConnectionMemory {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes memory beside that of the request, until dropped.
+    pub(crate) fn take_beside(&self, bytes: usize) -> Option<HttpCharge> {
+        self.memory.take(Some(self.address), MemoryPurpose::Request, bytes)
+    }
+
     /// Takes the memory of a request in place of that of the one before. Reports whether there is some.
     pub(crate) fn admit(&self, bytes: usize) -> bool {
         let mut held = self.held();
@@ -135,7 +140,7 @@ impl ConnectionMemory {
     }
 
     /// Returns the memory of a request that has been answered, except for that of the buffers of the connection.
-    fn settle(&self) {
+    pub(crate) fn settle(&self) {
         self.shrink(KEPT_BYTES);
     }
 
@@ -173,7 +178,7 @@ impl ChargedBody {
 
 impl Drop for ChargedBody {
     fn drop(&mut self) {
-        self.connection.memory.settle();
+        self.connection.settle();
     }
 }
 

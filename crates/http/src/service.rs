@@ -1,24 +1,21 @@
-//! One request: checks of its head, the login of its client, its method.
+//! One request: checks of its head, its token, its method.
 
-use crate::activity::ConnectionActivity;
-use crate::call::{CallFailure, Calls, RequestFile};
-use crate::config::{HttpCredentials, HttpIdentity, HttpPeer, HttpRefusal};
-use crate::connection::HttpPermit;
+use crate::call::{CallFailure, RequestFile};
 use crate::dashboard;
 use crate::door::HttpFrontEnd;
-use crate::handover::FileHandover;
 use crate::host_shares::SharedPart;
 use crate::macaroons::{self, MacaroonEndpoint};
-use crate::memory::{self, ChargedBody, ConnectionMemory};
+use crate::memory::ChargedBody;
 use crate::redirect::{self, ForwardedCgi};
 use crate::reply::{self, RequestRefusal, RequestReply};
+use crate::served_connection::ServedConnection;
 use crate::status_counters::CountedReply;
 use crate::{
-    LOGIN_AGE_MAX, LOGIN_TIME_MAX, MEMORY_RETRY_SECONDS, TOKEN_BYTES_MAX, cors, get, listing, metrics_page,
-    names, status, tape, upload,
+    MEMORY_RETRY_SECONDS, TOKEN_BYTES_MAX, cors, get, http2, listing, metrics_page, names, status, tape,
+    upload,
 };
 use auth::Secret;
-use base::{Cgi, Identity, LoginNames};
+use base::Cgi;
 use hyper::body::{Body, Incoming};
 use hyper::header::{
     AUTHORIZATION, CONNECTION, HOST, HeaderMap, HeaderValue, SERVER, TRANSFER_ENCODING, USER_AGENT,
@@ -27,32 +24,19 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use std::fmt;
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use tokio::sync::{Mutex, Notify};
-use tokio::time::timeout;
 use vfs::{Caller, FileStat, Operation, Target};
 
 /// The name of the server in replies, which clients of XRootD know.
 const SERVER_NAME: HeaderValue = HeaderValue::from_static("XRootD");
 
-/// The name of clients in logs, where sessions of the xroot protocol have that of their login.
-const CLIENT_NAME: &str = "http";
-
 /// The key of tokens in the CGI.
 const TOKEN_KEY: &str = "authz";
 
-/// The authentication of a client before its login.
-const UNAUTHENTICATED: &str = "host";
-
 /// Maximum length of the name of an application.
 const APPLICATION_CHARS_MAX: usize = 128;
-
-/// Seconds after which a client may repeat a request whose login was late.
-const LOGIN_RETRY_SECONDS: u32 = 5;
 
 /// A request whose task has panicked. Its connection ends.
 #[derive(Debug)]
@@ -65,175 +49,6 @@ impl fmt::Display for RequestPanic {
 }
 
 impl std::error::Error for RequestPanic {}
-
-/// The client of the last request of a connection.
-struct KnownClient {
-    token: Option<Secret>,
-    caller: Arc<Caller>,
-    since: Instant,
-}
-
-/// Whether a client has disconnected.
-#[derive(Default)]
-struct ClientDeparture {
-    has_happened: AtomicBool,
-    waiters: Notify,
-}
-
-impl ClientDeparture {
-    fn happen(&self) {
-        self.has_happened.store(true, Ordering::SeqCst);
-        self.waiters.notify_waiters();
-    }
-
-    fn has_happened(&self) -> bool {
-        self.has_happened.load(Ordering::SeqCst)
-    }
-
-    async fn awaited(&self) {
-        let mut notified = pin!(self.waiters.notified());
-        // From here on it is notified, so nothing is missed behind the look.
-        notified.as_mut().enable();
-        if !self.has_happened() {
-            notified.await;
-        }
-    }
-}
-
-/// A connection, as its requests see it.
-pub(crate) struct ServedConnection {
-    permit: HttpPermit,
-    peer: HttpPeer,
-    /// The certificates of the client.
-    certificates: Option<Arc<[Vec<u8>]>>,
-    number: u32,
-    pub(crate) calls: Calls,
-    pub(crate) memory: ConnectionMemory,
-    pub(crate) activity: Arc<ConnectionActivity>,
-    pub(crate) handover: Arc<FileHandover>,
-    departure: ClientDeparture,
-    known: Mutex<Option<KnownClient>>,
-    /// The caller of the last request, for the end of the connection.
-    last: std::sync::Mutex<Option<Arc<Caller>>>,
-}
-
-impl ServedConnection {
-    pub(crate) fn new(
-        permit: HttpPermit,
-        address: SocketAddr,
-        is_tls: bool,
-        certificates: Option<Arc<[Vec<u8>]>>,
-    ) -> Arc<Self> {
-        let shared = permit.shared();
-        let calls = Calls::new(shared.files.clone(), shared.config.delay_max);
-        let number = shared.next_number();
-        let peer = HttpPeer { address, is_tls };
-        let memory = ConnectionMemory::new(shared.memory.clone(), address.ip());
-        Arc::new(Self {
-            permit,
-            peer,
-            certificates,
-            number,
-            calls,
-            memory,
-            activity: ConnectionActivity::new(),
-            handover: Arc::default(),
-            departure: ClientDeparture::default(),
-            known: Mutex::default(),
-            last: std::sync::Mutex::default(),
-        })
-    }
-
-    pub(crate) fn shared(&self) -> &Arc<HttpFrontEnd> {
-        self.permit.shared()
-    }
-
-    /// Counts the connection as idle, or no longer. Reports whether there was a place for it.
-    pub(crate) fn count_as_idle(&self, is_idle: bool) -> bool {
-        self.permit.count_as_idle(is_idle)
-    }
-
-    pub(crate) fn address(&self) -> IpAddr {
-        self.peer.address.ip()
-    }
-
-    pub(crate) fn is_tls(&self) -> bool {
-        self.peer.is_tls
-    }
-
-    /// Marks the client as gone, so that operations which only serve it may end.
-    pub(crate) fn disconnect(&self) {
-        self.departure.happen();
-        let last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        if let Some(caller) = last {
-            caller.disconnect();
-        }
-    }
-
-    /// Frees the state of the last request. A client whose credentials have not decided its login logs in again with its
-    /// next one.
-    pub(crate) async fn free_request_state(&self) {
-        let mut known = self.known.lock().await;
-        if known.as_ref().is_some_and(|known| known.caller.entity().is_none()) {
-            *known = None;
-            *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
-        }
-        self.memory.settle_idle();
-    }
-
-    /// Logs the client in, unless that takes too long or the client leaves.
-    async fn log_in(&self, token: Option<Secret>) -> Result<HttpIdentity, RequestRefusal> {
-        let credentials = HttpCredentials { token, certificates: self.certificates.clone() };
-        let login = self.shared().config.login.log_in(self.peer, credentials);
-        let decided = tokio::select! {
-            decided = timeout(LOGIN_TIME_MAX, login) => decided,
-            () = self.departure.awaited() => {
-                let text = "The client has disconnected.";
-                return Err(RequestRefusal::new(StatusCode::SERVICE_UNAVAILABLE, text));
-            }
-        };
-        // Nobody knows how long a name server or an issuer of tokens will be late.
-        let Ok(decided) = decided else { return Err(CallFailure::Later(LOGIN_RETRY_SECONDS).into()) };
-        decided.map_err(|refusal| match refusal {
-            HttpRefusal::Unauthorized(text) => RequestRefusal::new(StatusCode::UNAUTHORIZED, text),
-            HttpRefusal::Forbidden(text) => RequestRefusal::new(StatusCode::FORBIDDEN, text),
-            HttpRefusal::Unavailable(text) => RequestRefusal::new(StatusCode::SERVICE_UNAVAILABLE, text),
-        })
-    }
-
-    /// Returns the caller of a request. The result of the last login counts for a while.
-    async fn caller(&self, token: Option<Secret>, application: &str) -> Result<Arc<Caller>, RequestRefusal> {
-        let mut known = self.known.lock().await;
-        if let Some(known) = &*known {
-            let is_same = match (&known.token, &token) {
-                (None, None) => true,
-                (Some(known), Some(token)) => known.is_equal(token.expose()),
-                _ => false,
-            };
-            let has_expired = known.caller.entity().is_some_and(auth::Entity::has_expired);
-            if is_same && !has_expired && known.since.elapsed() < LOGIN_AGE_MAX {
-                return Ok(known.caller.clone());
-            }
-        }
-        let HttpIdentity { entity, host } = self.log_in(token.clone()).await?;
-        let names = LoginNames { user: CLIENT_NAME, host: &host, application, ..LoginNames::default() };
-        let address = self.peer.address.ip().to_canonical();
-        let identity = Identity::new(&names, self.number, Some(address), UNAUTHENTICATED);
-        let caller = Caller::new(identity, true, false).with_protection(self.peer.is_tls);
-        let caller = match entity {
-            Some(entity) => caller.with_entity(entity),
-            None => caller,
-        };
-        let caller = Arc::new(caller);
-        *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(caller.clone());
-        if self.departure.has_happened() {
-            // The client has disconnected during its login.
-            caller.disconnect();
-        }
-        *known = Some(KnownClient { token, caller: caller.clone(), since: Instant::now() });
-        Ok(caller)
-    }
-}
 
 /// A request whose client is known.
 pub(crate) struct RequestContext {
@@ -334,7 +149,7 @@ pub(crate) fn serve(
     let task = tokio::spawn(async move { (answer(connection, head, &mut body).await, body) });
     Box::pin(async move {
         // The connection must have the reply when it learns that nobody reads the rest of the body.
-        let Ok((reply, _body)) = task.await else {
+        let Ok((reply, body)) = task.await else {
             if let Some(counted) = &mut counted {
                 counted.fail();
             }
@@ -343,13 +158,16 @@ pub(crate) fn serve(
         if let Some(counted) = &mut counted {
             counted.reply(reply.status(), reply.body().is_end_stream());
         }
+        if charged.stream_state().is_some() && !body.is_end_stream() {
+            tokio::spawn(http2::discard(body, charged.clone()));
+        }
         Ok(reply.map(|body| ChargedBody::new(body, charged, counted, request)))
     })
 }
 
 async fn answer(connection: Arc<ServedConnection>, head: Parts, body: &mut Incoming) -> RequestReply {
     let begun = Instant::now();
-    let method = head.method.clone();
+    let (method, version) = (head.method.clone(), head.version);
     let origins = &connection.shared().config.cors_origins;
     let origin = cors::allowed(&head.headers, origins);
     let checked = check_head(&head);
@@ -380,7 +198,7 @@ async fn answer(connection: Arc<ServedConnection>, head: Parts, body: &mut Incom
         cors::add(reply.headers_mut(), origin, &shared.config.cors_origins);
     }
     // Another server could find the next request at another place.
-    if shared.is_draining() || !is_clear {
+    if (shared.is_draining() || !is_clear) && version != Version::HTTP_2 {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     shared.counters.reply(&method, reply.status(), begun.elapsed());
@@ -410,7 +228,7 @@ async fn respond(
     }
     let tape = tape.filter(|tape| tape::is_below(tape, head.uri.path()) && head.method != Method::OPTIONS);
     let call = tape.map(|tape| tape::route(tape, &head.method, head.uri.path())).transpose()?;
-    if !connection.memory.admit(memory::bytes_of(&head.method)) {
+    if !connection.admit(&head) {
         return Err(CallFailure::Later(MEMORY_RETRY_SECONDS).into());
     }
     let macaroon = match &config.macaroons {
@@ -458,9 +276,10 @@ async fn respond(
 /// Refuses requests that servers behind each other could understand differently.
 fn check_head(head: &Parts) -> Result<(), RequestRefusal> {
     let hosts = head.headers.get_all(HOST).iter().count();
-    if hosts > 1 || (hosts == 0 && head.version == Version::HTTP_11) {
+    if hosts > 1 || (hosts == 0 && head.version >= Version::HTTP_11) {
         return Err(RequestRefusal::new(StatusCode::BAD_REQUEST, "A request has one header Host."));
     }
+    http2::check_head(head)?;
     if !has_plain_framing(&head.headers) {
         return Err(RequestRefusal::new(
             StatusCode::BAD_REQUEST,

@@ -25,7 +25,7 @@ pub(crate) fn is_wanted(head: &Parts) -> bool {
         let values = head.headers.get_all(name).iter().filter_map(|known| known.to_str().ok());
         values.flat_map(|known| known.split(',')).any(|known| known.trim().eq_ignore_ascii_case(value))
     };
-    head.version == Version::HTTP_11 && has(&TE, "trailers") && has(&TRANSFER_STATUS, "true")
+    head.version >= Version::HTTP_11 && has(&TE, "trailers") && has(&TRANSFER_STATUS, "true")
 }
 
 /// Announces the trailer in a reply.
@@ -95,6 +95,7 @@ mod tests {
         let both = [("TE", "trailers"), ("X-Transfer-Status", "true")];
         assert!(asks(Version::HTTP_11, &both));
         assert!(asks(Version::HTTP_11, &[("TE", "gzip, Trailers"), ("X-Transfer-Status", "True")]));
+        assert!(asks(Version::HTTP_2, &both));
         assert!(!asks(Version::HTTP_10, &both));
         for headers in
             [&both[..1], &both[1..], &[("TE", "gzip"), both[1]], &[both[0], ("X-Transfer-Status", "no")]]

@@ -11,9 +11,9 @@ use crate::target::NewName;
 use base::{Cgi, ErrorKind};
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, EXPECT, TRANSFER_ENCODING};
+use hyper::{StatusCode, Version};
 use tokio::time::{Instant, timeout};
 use vfs::{OpenRequest, Operation, Target};
 
@@ -36,7 +36,8 @@ pub(crate) async fn reply(
     let new = NewName::of(context.target.clone())?;
     let target = sized(new.target(), body.size_hint().exact());
     let announced = body.size_hint().exact();
-    let mut body = UploadBody { announced, body, progress: ClientProgress::default(), first: None };
+    let is_http2 = context.head.version == Version::HTTP_2;
+    let mut body = UploadBody { announced, body, is_http2, progress: ClientProgress::default(), first: None };
     let file = open(context, &target, exclusive, &mut body).await?;
     match receive(context, &file, body, expected).await {
         Ok(()) => file.close().await?,
@@ -140,6 +141,7 @@ fn sized(target: &Target, size: Option<u64>) -> Target {
 /// The body of a PUT. The reading of the body tells clients that wait for it to send it.
 struct UploadBody<'a> {
     body: &'a mut Incoming,
+    is_http2: bool,
     /// The length that the head announces.
     announced: Option<u64>,
     progress: ClientProgress,
@@ -164,6 +166,12 @@ impl UploadBody<'_> {
         }
     }
 
+    /// Reports whether the body has ended without its last frame. The library takes one that the client has reset without an
+    /// error for a whole one.
+    fn is_cut_off(&self) -> bool {
+        self.is_http2 && !self.body.is_end_stream()
+    }
+
     async fn receive(&mut self) -> Result<Option<Bytes>, RequestRefusal> {
         loop {
             let began = Instant::now();
@@ -174,6 +182,9 @@ impl UploadBody<'_> {
             };
             let is_slow = !self.progress.count(began.elapsed(), bytes);
             let text = match arrived {
+                Ok(None) if self.is_cut_off() => {
+                    "The body is not complete: the client has reset it.".to_owned()
+                }
                 Ok(None) => return Ok(None),
                 Ok(Some(Ok(frame))) if !is_slow => match frame.into_data() {
                     Ok(data) if !data.is_empty() => return Ok(Some(data)),

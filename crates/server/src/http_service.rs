@@ -142,6 +142,7 @@ fn configuration(
             true => values.cors_origins.iter().map(|origin| origin.value.clone()).collect(),
             false => Vec::new(),
         },
+        http2: values.pages.http2,
         sendfile: *effective.protocol.sendfile,
         delay_max: *values.delay_max,
         listings,

@@ -208,15 +208,15 @@ pub(super) const SECTION: Section = Section {
             .help("Sites whose pages may read replies, if there is a line `http.cors`. The header `Origin` must be \
                    equal to one of them.")
             .example("https://example.org"),
-        Directive::new(&["scalla.http"], UsageFrequency::Common, "{[status] [metrics [all|network…]] [dashboard [all|network…]] [taperest [prefix]]|off}", pages)
-            .default("off")
-            .help("`status`: over HTTP, `/healthz` and `/readyz` report without a login whether the server runs, and \
+        Directive::new(&["scalla.http"], UsageFrequency::Common, "{[[no]http2] [status] [metrics [all|network…]] [dashboard [all|network…]] [taperest [prefix]]|off}", pages)
+            .default("http2")
+            .help("`nohttp2`: only HTTP/1.1 is served, and not HTTP/2, which `http2` turns on again. `status`: over HTTP, `/healthz` and `/readyz` report without a login whether the server runs, and \
                    whether it is ending. `metrics`: `/metrics` has the figures of the server for Prometheus, for \
                    connections from 127.0.0.0/8 and ::1, for all, or for clients with an address of a network such as \
                    192.0.2.0/24; without a login. `dashboard`: `/dashboard` shows them live in a browser, for the same kinds of \
                    readers, with the nodes of the cluster. `taperest`: the WLCG Tape REST API, below `/api/v1` or the given path; \
                    it answers 501 if no export stages files. Files with these names are then not reached by HTTP. A line adds to \
-                   earlier ones, and its readers of a page replace theirs; `off` withdraws all.")
+                   earlier ones, and its readers of a page replace theirs; `off` withdraws all pages.")
             .example("status metrics 192.0.2.0/24 2001:db8::/32"),
     ],
 };
@@ -368,14 +368,18 @@ fn delay_max(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(),
     Ok(())
 }
 
-/// Adds pages to those of earlier lines; `off` withdraws them. Readers of a page replace earlier ones.
+/// Adds pages to those of earlier lines; `off` withdraws them. Readers of a page replace earlier ones. HTTP/2 is no page.
 fn pages(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let first = arguments.need("option")?;
     let is_off = first.text == "off";
-    let mut pages = if is_off { ServerPages::default() } else { draft.effective.http.pages.value.clone() };
+    let mut pages = draft.effective.http.pages.value.clone();
+    if is_off {
+        pages = ServerPages { http2: pages.http2, ..ServerPages::default() };
+    }
     let mut next = Some(first).filter(|_| !is_off);
     while let Some(token) = next {
         match token.text.as_str() {
+            "http2" | "nohttp2" => pages.http2 = token.text == "http2",
             "status" => pages.status = true,
             "metrics" => pages.metrics = page_readers(arguments)?,
             "dashboard" => pages.dashboard = page_readers(arguments)?,
@@ -389,8 +393,8 @@ fn pages(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Dir
     Ok(())
 }
 
-/// The words of `scalla.http` that begin a page. None is a network.
-const PAGE_WORDS: [&str; 4] = ["status", "metrics", "dashboard", "taperest"];
+/// The words of `scalla.http`. None is a network.
+const PAGE_WORDS: [&str; 6] = ["status", "metrics", "dashboard", "taperest", "http2", "nohttp2"];
 
 /// Reads the path behind `taperest`.
 fn tape_prefix(arguments: &mut Arguments<'_>) -> Result<String, DirectiveFault> {

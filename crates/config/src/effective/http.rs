@@ -72,8 +72,10 @@ impl PageReaders {
 }
 
 /// `scalla.http`: the pages about the server itself.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServerPages {
+    /// HTTP/2 is served, too.
+    pub http2: bool,
     /// `/healthz` and `/readyz` are served.
     pub status: bool,
     /// The hosts that may read `/metrics`.
@@ -82,6 +84,18 @@ pub struct ServerPages {
     pub dashboard: PageReaders,
     /// The begin of the paths of the WLCG Tape REST API, without a slash at the end; `None` without it.
     pub tape: Option<String>,
+}
+
+impl Default for ServerPages {
+    fn default() -> Self {
+        Self {
+            http2: true,
+            status: false,
+            metrics: PageReaders::default(),
+            dashboard: PageReaders::default(),
+            tape: None,
+        }
+    }
 }
 
 /// `tpc.allow` and `tpc.deny`: the addresses of remote servers of copies; `None` without a directive.

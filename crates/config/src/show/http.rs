@@ -74,6 +74,9 @@ pub(super) fn show(effective: &Effective, lines: &mut EffectiveLines) {
 
 fn pages(pages: &ServerPages) -> String {
     let mut words = Vec::new();
+    if !pages.http2 {
+        words.push("nohttp2".to_owned());
+    }
     if pages.status {
         words.push("status".to_owned());
     }

@@ -131,7 +131,7 @@ impl Levels {
     }
 
     /// Returns the filter of log events. Libraries of others log only warnings and errors, unless
-    /// the general level is `trace`.
+    /// the general level is `trace`, and that of HTTP/2 only errors, because clients cause its warnings.
     pub(crate) fn filter(&self) -> Targets {
         let others = if self.general == LevelFilter::TRACE {
             self.general
@@ -144,6 +144,9 @@ impl Levels {
             targets = targets.with_target(room, self.general);
         }
         targets = targets.with_target("scalla", self.general);
+        if self.general != LevelFilter::TRACE {
+            targets = targets.with_target("h2", self.general.min(LevelFilter::ERROR));
+        }
         targets.with_targets(self.rooms.iter().copied())
     }
 }
@@ -210,6 +213,9 @@ mod tests {
     #[test]
     fn each_v_raises_the_level_and_libraries_log_only_at_trace() {
         assert!(!Levels::raised(1).filter().would_enable("tokio::runtime", &Level::DEBUG));
+        assert!(Levels::raised(1).filter().would_enable("tokio::runtime", &Level::WARN));
+        assert!(!Levels::raised(1).filter().would_enable("h2::proto", &Level::WARN));
+        assert!(Levels::raised(2).filter().would_enable("h2::proto", &Level::WARN));
         assert!(Levels::raised(1).filter().would_enable("logical", &Level::DEBUG));
         assert!(Levels::raised(7).filter().would_enable("tokio::runtime", &Level::TRACE));
     }
