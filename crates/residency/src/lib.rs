@@ -23,6 +23,7 @@
 //! | `stage_agent` | [`StageAgent`]: a program that is started once, and reads a line for each file to be staged |
 //! | `stage_watch` | looks whether a program that does not report it has completed a file |
 //! | `stage_agent_thread`, `stage_agent_process` | its thread, and one process of it |
+//! | `fed_process` | [`FedProcess`]: one process of a program that reads lines |
 //! | `stage_requests` | the files that it is asked for, and which of them the next line is for |
 //! | `stage_processes` | all its processes, also those of earlier runs of the server |
 //! | `wake_event` | wakes its thread, and those that wait for a file |
@@ -69,6 +70,7 @@ mod copy_program;
 mod empty_directories;
 mod entry;
 mod failure_pause;
+mod fed_process;
 mod line_process;
 mod memory_store;
 mod migration;
@@ -124,6 +126,7 @@ pub use entry::{
     CopyFailure, EntryKey, EntryState, FailedFile, FailureReason, Priority, RequestId, TransferDirection,
     TransferEntry,
 };
+pub use fed_process::{FedProcess, LoggedOutput};
 pub use memory_store::MemoryStore;
 pub use migration_search::MigrationSchedule;
 pub use notification::RequestNotice;
@@ -148,6 +151,7 @@ pub use service::{
 };
 pub use sqlite_store::{SqliteStore, StoreError, StoreOpenError};
 pub use stage_agent::{StageAgent, StageAgentSettings};
+pub use stage_event::OutputLine;
 pub use staging::{Staging, remote_name, source_of};
 pub use store::{EntryStore, OwnerTurn, QueuePlaces};
 pub use sweep::remove_leftovers;
@@ -157,4 +161,5 @@ pub use tape_requests::{
     read_tape_request,
 };
 pub use waiting::Waiter;
+pub use wake_event::WakeEvent;
 pub use work_claim::{DaemonClaim, DaemonWork, PurgeTurn, ServerClaim, SharedWork};

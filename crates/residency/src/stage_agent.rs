@@ -9,9 +9,10 @@
 use crate::copy_command::StageMessage;
 use crate::copy_program::CopyPrograms;
 use crate::entry::{CopyFailure, FailureReason};
+use crate::fed_process::timespec;
 use crate::ports::{CopyAgent, IncomingCopy, OutgoingCopy, StopSignal};
 use crate::queue::CopyOutcome;
-use crate::stage_agent_thread::{AgentThread, timespec};
+use crate::stage_agent_thread::AgentThread;
 use crate::stage_requests::{AgentFile, AgentState, EndSign, RequestEnd};
 use crate::stage_watch::{FileLook, FileWatch};
 use crate::wake_event::WakeEvent;

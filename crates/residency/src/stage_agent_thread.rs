@@ -1,32 +1,25 @@
 //! The thread of a [`crate::StageAgent`]: starts the program, gives it lines, reads its reports, and ends it.
 
+use crate::fed_process::{LoggedOutput, timespec};
 use crate::stage_agent::{SharedAgent, site_failure};
 use crate::stage_agent_process::AgentProcess;
 use crate::stage_event::{self, OutputLine};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Number of lines of the program in the log in each minute.
-const LOGGED_MAX: u32 = 100;
-const LOGGED_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Maximum number of characters of a line in the log.
-const LOGGED_CHARACTERS: usize = 500;
-
 pub(crate) struct AgentThread {
     shared: Arc<SharedAgent>,
     pause: Duration,
-    /// The last line of the present process that was not a report.
-    last: String,
-    logged: (Instant, u32),
+    /// The lines that are not reports.
+    output: LoggedOutput,
 }
 
 impl AgentThread {
     pub(crate) fn new(shared: Arc<SharedAgent>) -> Self {
         let pause = shared.settings.pause;
-        Self { shared, pause, last: String::new(), logged: (Instant::now(), 0) }
+        Self { shared, pause, output: LoggedOutput::of("oss.stagecmd") }
     }
 
     pub(crate) fn run(mut self) {
@@ -48,7 +41,7 @@ impl AgentThread {
                 }
             };
             tracing::info!(program = self.shared.program_name(), "started the program of oss.stagecmd");
-            self.last = String::new();
+            self.output.begin();
             self.shared.state().begin_process();
             let end = self.serve(&mut process);
             self.read(&mut process);
@@ -60,7 +53,13 @@ impl AgentThread {
             let name = self.shared.program_name();
             let why = end.err().map(|error| base::errno_text(&error)).unwrap_or_default();
             // Its output may be about any file, so clients do not get it.
-            tracing::warn!(name, how, why, last = self.last, "the program of oss.stagecmd is started again");
+            tracing::warn!(
+                name,
+                how,
+                why,
+                last = self.output.last(),
+                "the program of oss.stagecmd is started again"
+            );
             if self.shared.state().is_replaced() {
                 // It has not ended by itself.
                 self.pause = self.shared.settings.pause;
@@ -170,24 +169,7 @@ impl AgentThread {
             return;
         }
         drop(state);
-        let text = String::from_utf8_lossy(&line.text);
-        let text =
-            text.trim().chars().filter(|c| !c.is_control()).take(LOGGED_CHARACTERS).collect::<String>();
-        if text.is_empty() {
-            return;
-        }
-        if self.logged.0.elapsed() >= LOGGED_INTERVAL {
-            self.logged = (Instant::now(), 0);
-        }
-        self.logged.1 = self.logged.1.saturating_add(1);
-        match self.logged.1 {
-            ..LOGGED_MAX => tracing::info!(text, "output of the program of oss.stagecmd"),
-            LOGGED_MAX => {
-                tracing::warn!(text, "more output of the program of oss.stagecmd is not logged for a minute")
-            }
-            _ => {}
-        }
-        self.last = text;
+        self.output.log(&line.text);
     }
 }
 
@@ -197,12 +179,5 @@ struct EndAll(Arc<SharedAgent>);
 impl Drop for EndAll {
     fn drop(&mut self) {
         self.0.thread_has_ended();
-    }
-}
-
-pub(crate) fn timespec(time: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: time.subsec_nanos().into(),
     }
 }

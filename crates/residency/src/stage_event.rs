@@ -51,10 +51,11 @@ pub(crate) struct OutputLines {
 
 /// A line of an output.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct OutputLine {
-    pub(crate) text: Vec<u8>,
+pub struct OutputLine {
+    /// Its bytes without the end.
+    pub text: Vec<u8>,
     /// Its end was dropped.
-    pub(crate) is_cut: bool,
+    pub is_cut: bool,
 }
 
 impl OutputLines {

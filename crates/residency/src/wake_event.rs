@@ -5,20 +5,22 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A descriptor that is readable from [`Self::set`] to [`Self::take`].
-pub(crate) struct WakeEvent(OwnedFd);
+pub struct WakeEvent(OwnedFd);
 
 impl WakeEvent {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// Creates an event that is not set.
+    pub fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    pub(crate) fn set(&self) {
+    /// Wakes the thread, now or when it begins to wait.
+    pub fn set(&self) {
         // It fails only if the event was set before, very often.
         rustix::io::write(&self.0, &1u64.to_ne_bytes()).ok();
     }
 
     /// Forgets the event, and reports whether it was set.
-    pub(crate) fn take(&self) -> bool {
+    pub fn take(&self) -> bool {
         rustix::io::read(&self.0, &mut [0; 8]).is_ok()
     }
 }
