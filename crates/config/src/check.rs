@@ -2,6 +2,7 @@
 //!
 //! It is separate from `load` because it needs the complete configuration and looks at the disk.
 
+mod notification;
 mod staging;
 
 use std::io;
@@ -71,6 +72,7 @@ pub fn check(effective: &Effective, disk: &dyn Disk, strictness: Strictness) -> 
     check.purging();
     check.check_conflicts();
     check.copies();
+    check.notification();
     check.entity_program();
     check.cluster();
     check.monitoring();

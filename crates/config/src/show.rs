@@ -11,6 +11,7 @@ mod http;
 mod lines;
 mod monitoring;
 mod multi_user;
+mod notification;
 mod packet_marking;
 mod proxy;
 mod residency;
@@ -46,6 +47,7 @@ pub fn show(effective: &Effective) -> Vec<EffectiveLine> {
     security::show(&effective.security, &mut lines);
     authorization::show(&effective.authorization, &mut lines);
     logical(&effective.logical, &mut lines);
+    notification::show(&effective.notification, &mut lines);
     multi_user::show(&effective.multi_user, &mut lines);
     storage(&effective.storage, &mut lines);
     proxy::show(&effective.proxy, &mut lines);

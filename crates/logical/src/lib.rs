@@ -55,6 +55,7 @@
 //! | `all_names` | all names of the exports, for the inventory of a cluster |
 //! | `prepare` | prepare requests of a server without mass storage |
 //! | `stager` | [`Stager`]: the port to mass storage |
+//! | `notifying_files` | [`NotifyingFiles`]: reports what clients do, for a program of the site |
 //! | `staged_files` | [`StagedFiles`]: missing files that may be in mass storage |
 //! | `status` | counters for the administrator |
 
@@ -88,6 +89,7 @@ mod lookup;
 mod multi_user;
 mod name_operations;
 mod names;
+mod notifying_files;
 mod open;
 mod open_file;
 mod open_table;
@@ -121,6 +123,7 @@ pub use events::Events;
 pub use file_system::{Journals, Logical, LogicalParts};
 pub use journal::{DiskDirectory, Journal, JournalDirectory};
 pub use multi_user::{AccountLimits, UserAccounts};
+pub use notifying_files::{NotifyReceiver, NotifyValues, NotifyingFiles};
 pub use persist::{
     ClearOutcome, ListReply, UnfinishedFile, UnfinishedList, UnfinishedState, UnreadableEntry, WalkLimit,
     WalkLimits,

@@ -102,15 +102,19 @@ fn with_stage_agent(
     Ok(Arc::new(agent))
 }
 
-/// Checks that a program exists and can be executed.
+/// Checks that a program that copies files exists and can be executed.
 pub(crate) fn check_program(path: &Path) -> Result<(), String> {
+    check_executable(path).map_err(|reason| {
+        format!("{reason}; correct frm.xfr.copycmd, oss.stagecmd, oss.rsscmd or frm.purge.polprog")
+    })
+}
+
+/// Checks that a program exists and can be executed.
+pub(crate) fn check_executable(path: &Path) -> Result<(), String> {
     use rustix::fs::{Access, access};
     access(path, Access::EXEC_OK).map_err(|error| {
         let reason = base::errno_text(&error.into());
-        format!(
-            "cannot run {}: {reason}; correct frm.xfr.copycmd, oss.stagecmd, oss.rsscmd or frm.purge.polprog",
-            path.display()
-        )
+        format!("cannot run {}: {reason}", path.display())
     })
 }
 

@@ -52,6 +52,8 @@ pub enum StartError {
     Macaroons(String),
     /// Files cannot be staged as configured.
     Residency(String),
+    /// Events cannot be reported as configured.
+    Notification(String),
     /// Flows cannot be reported as configured.
     PacketMarking(String),
     /// Clients cannot be authenticated as configured.
@@ -93,6 +95,7 @@ impl fmt::Display for StartError {
                 write!(f, "the process cannot act for users (libXrdMultiuser.so): {}", plain(source))
             }
             Self::Residency(text) => write!(f, "files cannot be staged: {text}"),
+            Self::Notification(text) => write!(f, "events cannot be reported (ofs.notify): {text}"),
             Self::PacketMarking(text) => write!(f, "flows cannot be reported: {text}"),
             Self::Authorization(text) => {
                 write!(f, "the authorization rules (acc.authdb) cannot be used: {text}")

@@ -27,6 +27,8 @@
 //! | `purging` | purges, and their start beside staging |
 //! | `frm_admin` | the commands of XRootD's program for files with copies in mass storage |
 //! | `frm_daemon` | transfers and purges as processes of their own |
+//! | `notification` | events about files, for a program of the site |
+//! | `line_feed` | lines for programs and named pipes that may be slow or missing |
 //! | `copy_programs` | the programs that copy files from mass storage and to it |
 //! | `residency` | staging of files that are not on disk: the queue and its programs |
 //! | `login` | authentication of clients, refresh of keytabs |
@@ -74,11 +76,13 @@ mod http_certificates;
 mod http_service;
 mod issuer_keys;
 mod kerberos_login;
+mod line_feed;
 pub mod log;
 mod login;
 mod multi_user;
 mod name_space_events;
 mod named_protocol;
+mod notification;
 mod password_login;
 mod port_acceptor;
 mod ports;

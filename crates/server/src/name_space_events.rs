@@ -3,29 +3,19 @@
 //!
 //! The lines go to the named pipe of the daemon. A thread writes them, so that no transfer and no purge waits for the daemon.
 
+use crate::line_feed::{LineFeed, PipeReaders, PipeReceiver, WaitingLines};
 use base::LogicalPath;
 use config::{Effective, NameSpaceDaemon};
 use residency::{EndedCopy, TransferDirection};
-use rustix::fs::{FileType, Mode, OFlags, fstat, open};
-use rustix::io::Errno;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
 
 /// The pipe below the directory of the daemon.
 const PIPE: &str = "cns/XrdCnsd.events";
 
-/// Maximum number of lines that wait. Further ones are lost.
-const WAITING_MAX: usize = 10_000;
-
-/// Maximum length of a line in bytes. The system writes no longer one as a whole to a pipe.
-const LINE_BYTES_MAX: usize = 4096;
-
-/// The interval between two attempts to write a line.
-const INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum number of bytes of lines that wait. Further ones are lost.
+const WAITING_BYTES_MAX: usize = 1 << 20;
 
 /// Permission bits of a staged file.
 const FILE_MODE: u32 = 0o644;
@@ -36,16 +26,9 @@ pub(crate) struct NameSpaceEvents {
     pipe: Option<PathBuf>,
     /// Lines wait for the daemon. Otherwise those of a time without it are lost.
     waits: bool,
-    writer: Mutex<Option<EventWriter>>,
-    /// The log has a line about lost events.
+    feed: Mutex<Option<LineFeed>>,
+    /// The log has a line about events that cannot be written.
     has_warned: AtomicBool,
-}
-
-/// The thread that writes lines.
-struct EventWriter {
-    lines: SyncSender<Vec<u8>>,
-    is_ending: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
 }
 
 impl NameSpaceEvents {
@@ -60,7 +43,7 @@ impl NameSpaceEvents {
     }
 
     fn new(pipe: Option<PathBuf>, waits: bool) -> Self {
-        Self { pipe, waits, writer: Mutex::new(None), has_warned: AtomicBool::new(false) }
+        Self { pipe, waits, feed: Mutex::new(None), has_warned: AtomicBool::new(false) }
     }
 
     /// Reports a copy that has ended, if it brought a file in. Does not block.
@@ -98,17 +81,16 @@ impl NameSpaceEvents {
         if name.iter().any(|byte| byte.is_ascii_whitespace() || byte.is_ascii_control() || *byte == b'?') {
             return self.warn("a name with blanks, control characters or ? cannot be given to it");
         }
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        if writer.is_none() {
-            *writer = EventWriter::start(pipe.clone(), self.waits);
+        let mut feed = self.feed.lock().unwrap_or_else(PoisonError::into_inner);
+        if feed.is_none() {
+            let readers = if self.waits { PipeReaders::Required } else { PipeReaders::Optional };
+            let receiver = PipeReceiver::new(pipe.clone(), readers);
+            let receive = move |lines: &WaitingLines| receiver.run(lines);
+            *feed = LineFeed::start("the name space daemon", "cns-events", WAITING_BYTES_MAX, receive).ok();
         }
-        let Some(writer) = writer.as_ref() else { return self.warn("no thread can be started") };
+        let Some(feed) = feed.as_ref() else { return self.warn("no thread can be started") };
         for line in lines(name) {
-            if line.len() > LINE_BYTES_MAX {
-                self.warn("a name is too long for it");
-            } else if writer.lines.try_send(line).is_err() {
-                self.warn("it does not read its pipe");
-            }
+            feed.send(line);
         }
     }
 
@@ -119,75 +101,11 @@ impl NameSpaceEvents {
     }
 }
 
-impl Drop for NameSpaceEvents {
-    /// Lines that the daemon can take are written before.
-    fn drop(&mut self) {
-        if let Some(writer) = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            writer.end();
-        }
-    }
-}
-
-impl EventWriter {
-    fn start(pipe: PathBuf, waits: bool) -> Option<Self> {
-        let (lines, waiting) = sync_channel(WAITING_MAX);
-        let is_ending = Arc::new(AtomicBool::new(false));
-        let ends = is_ending.clone();
-        let thread = std::thread::Builder::new().name("cns-events".to_owned());
-        let thread = thread.spawn(move || write_lines(&pipe, waits, &waiting, &ends)).ok()?;
-        Some(Self { lines, is_ending, thread })
-    }
-
-    fn end(self) {
-        self.is_ending.store(true, Ordering::Release);
-        drop(self.lines);
-        self.thread.thread().unpark();
-        // It only fails after a panic, which the log has.
-        self.thread.join().ok();
-    }
-}
-
-/// Writes lines until their sender has ended.
-fn write_lines(pipe: &Path, waits: bool, lines: &Receiver<Vec<u8>>, is_ending: &AtomicBool) {
-    let mut is_missing = false;
-    while let Ok(line) = lines.recv() {
-        loop {
-            match write_line(pipe, &line) {
-                Ok(()) => is_missing = false,
-                // It reads, but not now.
-                Err(error) if waits || error == Errno::AGAIN => {
-                    if is_ending.load(Ordering::Acquire) {
-                        let lost = 1 + lines.iter().count();
-                        return tracing::warn!(%error, lost, "the name space daemon did not read all events");
-                    }
-                    if !std::mem::replace(&mut is_missing, true) {
-                        tracing::warn!(pipe = %pipe.display(), %error, "waiting for the name space daemon");
-                    }
-                    std::thread::park_timeout(INTERVAL);
-                    continue;
-                }
-                Err(error) => tracing::debug!(%error, "no name space daemon reads events"),
-            }
-            break;
-        }
-    }
-}
-
-/// Writes a line as a whole. `ENXIO` if nobody reads the pipe, `EAGAIN` if it is full.
-fn write_line(pipe: &Path, line: &[u8]) -> Result<(), Errno> {
-    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let pipe = open(pipe, flags, Mode::empty())?;
-    if FileType::from_raw_mode(fstat(&pipe)?.st_mode) != FileType::Fifo {
-        return Err(Errno::NXIO);
-    }
-    rustix::io::write(&pipe, line).map(|_| ())
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a panic is the failure of a test
 mod tests {
     use super::*;
-    use rustix::fs::{CWD, mknodat};
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
     use std::fs::{self, File};
     use std::io::{BufRead as _, BufReader};
 
@@ -275,8 +193,7 @@ mod tests {
     fn the_end_of_the_process_does_not_wait_for_a_daemon() {
         let place = Place::new("end");
         let events = NameSpaceEvents::new(Some(place.pipe()), true);
-        (0..WAITING_MAX + 10).for_each(|_| events.removed(&path("/f")));
-        assert!(events.has_warned.load(Ordering::Relaxed), "memory is bounded");
+        (0..10).for_each(|_| events.removed(&path("/f")));
         drop(events);
         // A file at the place of the pipe is not written.
         fs::write(place.pipe(), "x").unwrap();

@@ -16,6 +16,7 @@ use crate::http_certificates::HttpCertificates;
 use crate::http_service::HttpService;
 use crate::login;
 use crate::multi_user;
+use crate::notification::{self, EventLines};
 use crate::ports::{OpenPorts, PortAcceptors};
 use crate::process::{port_owner, raise_descriptors};
 use crate::proxied_files;
@@ -70,6 +71,8 @@ pub struct RunningServer {
     /// The encryption of connections; `None` without a certificate.
     tls: Option<Arc<ServerTls>>,
     monitors: Arc<DetailedMonitors>,
+    /// Events for a program of the site; `None` without `ofs.notify`.
+    notification: Option<Arc<EventLines>>,
     _renewals: Renewals,
     reload_readers: ReloadReaders,
     acceptors: Option<PortAcceptors>,
@@ -174,19 +177,18 @@ impl RunningServer {
         let has_files = proxy.is_none() && !role.is_some_and(|role| role.redirects());
         let logical = |users| logical(effective, address.port(), users, wrap);
         let logical = has_files.then(|| logical(multi_user::is_enabled(effective))).transpose()?;
-        let begin = |logical: &Arc<Logical>| begin_serving(logical, effective, &monitors, &supervisor);
-        logical.as_ref().map(begin).transpose().map_err(system("a thread"))?;
-        let seen = match cluster.as_ref().is_some_and(cluster::Settings::looks_itself) {
-            true => Some(self::logical(effective, address.port(), false, |posix| posix)?),
-            false => logical.clone(),
-        };
+        begin_serving(&logical, effective, &monitors, &supervisor).map_err(system("a thread"))?;
+        let look = || self::logical(effective, address.port(), false, |posix| posix);
+        let looks_itself = cluster.as_ref().is_some_and(cluster::Settings::looks_itself);
+        let seen = if looks_itself { Some(look()?) } else { logical.clone() };
         let start = |settings| ClusterThread::start(settings, clock, address.port(), seen, &supervisor);
         let cluster = cluster.map(start).transpose()?;
         let staged = logical.as_ref().map(|logical| purging::start(logical, effective, &supervisor));
         let (own, transfers) = staged.transpose()?.unzip();
         let serve = |files| proxied_files::serve(files, effective, cluster.as_ref(), &monitors, &supervisor);
         let origins = proxy.clone().map(serve).transpose().map_err(system("a thread"))?;
-        let files = served_files(effective, address.port(), own.or(origins), cluster.as_ref(), forwarding)?;
+        let (own, notification) = notification::watch(own.or(origins), effective)?;
+        let files = served_files(effective, address.port(), own, cluster.as_ref(), forwarding)?;
         let files = guarded_files(files, effective, authorization.as_ref(), role, forwarding);
         let loops = Arc::new(start_loops(effective, &supervisor).map_err(system("threads"))?);
         let mut door = assembly::door(effective, role);
@@ -216,6 +218,7 @@ impl RunningServer {
             login: login.map(|login| login.policy),
             tls,
             monitors: Arc::new(monitors),
+            notification,
             _renewals: renewals,
             reload_readers: ReloadReaders::default(),
             acceptors: Some(acceptors),
@@ -357,6 +360,7 @@ impl RunningServer {
         let (xroot, loops, transfers) = (self.xroot.clone(), self.loops.clone(), self.transfers.clone());
         let http = self.http.as_ref().map(|http| http.drain(limit));
         let (monitors, proxy) = (self.monitors.clone(), self.proxy.clone());
+        let notification = self.notification.clone();
         async move {
             let requests = async {
                 if let Some(http) = http
@@ -369,6 +373,7 @@ impl RunningServer {
             purging::end(transfers).await;
             proxied_files::end(proxy).await;
             monitors.flush().await;
+            notification::end(notification).await;
             left
         }
     }
@@ -472,11 +477,12 @@ impl Drop for RunningServer {
 
 /// Lets clients have files copied between servers, if a directive allows it, and starts the timer.
 fn begin_serving(
-    logical: &Arc<Logical>,
+    logical: &Option<Arc<Logical>>,
     effective: &Effective,
     monitors: &DetailedMonitors,
     supervisor: &Supervisor,
 ) -> io::Result<()> {
+    let Some(logical) = logical else { return Ok(()) };
     if let Some(parts) = third_party::parts(effective, monitors) {
         logical.copy_for_others(parts);
     }

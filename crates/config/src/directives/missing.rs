@@ -42,7 +42,7 @@ pub(super) const PLUG_IN_STREAMS: MissingPart =
     missing("monitoring", "the server does not have this part, so it sends no records about it");
 
 /// Directives by name or prefix; the first that fits.
-const BY_NAME: [(&str, MissingPart); 22] = [
+const BY_NAME: [(&str, MissingPart); 21] = [
     ("all.export", MASS_STORAGE),
     ("xrootd.export", MASS_STORAGE),
     ("oss.defaults", MASS_STORAGE),
@@ -51,7 +51,6 @@ const BY_NAME: [(&str, MissingPart); 22] = [
     ("http.exthandler", HTTP_HANDLERS),
     ("http.", HTTP),
     ("ofs.cksrt", missing("checksums in replies", "replies carry no encrypted checksums")),
-    ("ofs.notify", missing("notification", "no program is informed of events")),
     ("ofs.tpc", CREDENTIALS),
     ("oss.", MASS_STORAGE),
     ("pfc.", CACHE),

@@ -31,6 +31,7 @@ mod missing;
 mod monitoring;
 mod multi_user;
 mod name_rules;
+mod notification;
 mod object_store;
 mod ofs;
 mod origin;

@@ -9,9 +9,9 @@ use super::fault::DirectiveFault;
 use super::libraries::{self, LibraryPurpose};
 use super::shared::{option_without_effect, trace};
 use super::standing::{Standing, UsageFrequency};
-use super::{authorization, cluster, third_party};
+use super::{authorization, cluster, notification, third_party};
 use crate::effective::{
-    CheckpointFailure, CheckpointMode, ChecksumKind, ModeRange, PersistMode, XATTR_PREFIX_BYTES,
+    CheckpointFailure, CheckpointMode, ChecksumKind, ModeRange, NotifyTarget, PersistMode, XATTR_PREFIX_BYTES,
 };
 use crate::language::DirectiveToken;
 use crate::values::{self, between, from};
@@ -161,13 +161,23 @@ pub(super) const SECTION: Section = Section {
                 effective.logical.third_party.as_ref().is_some_and(|copies| copies.program.is_some())
             })
             .example("ttl 60 70 xfr 9 streams 4 restrict /data allow host *.example.org logok"),
-        Directive::not_yet(&["ofs.notify"], UsageFrequency::Common, "event… [msgs min [max]] {|program args|>fifo}")
-            .default("none")
-            .help("Events sent to a program.")
+        Directive::new(&["ofs.notify"], UsageFrequency::Common, notification::GRAMMAR, notification::notify)
+            .default("none; msgs 90 10")
+            .help("Reports what clients do with files, by a line for each event: all chmod close closer closew create \
+                   fwrite mkdir mv open openr openw rm rmdir trunc; `-event` removes one. The program is started with \
+                   the server and reads lines; the pipe is created if it is missing. `msgs`: maximum memory of lines that \
+                   wait for the receiver, 1360 bytes times min and 4352 bytes times max together; more events are lost, and the log has their number. \
+                   Clients never wait. See [monitoring.md](monitoring.md#events-for-a-program-of-the-site).")
+            .executes(|effective| {
+                let notification = effective.notification.notification.as_ref();
+                notification.is_some_and(|one| matches!(one.target, NotifyTarget::Program(_)))
+            })
             .example("closew create |/usr/bin/notify"),
-        Directive::not_yet(&["ofs.notifymsg"], UsageFrequency::Common, "event text")
-            .default("built-in texts")
-            .help("Texts of events.")
+        Directive::new(&["ofs.notifymsg"], UsageFrequency::Common, notification::MESSAGE_GRAMMAR, notification::message)
+            .default("$TID event $LFN; $TID event $FMODE $LFN for chmod, create and mkdir; $TID mv $LFN1 $LFN2; $TID trunc $FSIZE")
+            .help("The line of an event. Variables: $TID (client), $LFN or $LFN1 (path), $LFN2 (new path of mv), $CGI or \
+                   $CGI1, $CGI2 (their opaque text), $FMODE (permission bits, in octal digits), $FSIZE (bytes, for closer, closew and trunc). `\\$` \
+                   stands for the character.")
             .example("create $TID create $FMODE $LFN"),
         Directive::new(&["ofs.forward"], UsageFrequency::Common, "[1way|2way|3way {local|host:port}] {[-]operation…|all|off}", cluster::forward)
             .default("off")

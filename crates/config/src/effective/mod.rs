@@ -19,6 +19,7 @@ mod multi_user;
 mod name_rules;
 mod names;
 mod network;
+mod notification;
 mod object_store;
 mod packet_marking;
 mod process;
@@ -77,6 +78,10 @@ pub use multi_user::MultiUserConfig;
 pub use name_rules::{NAME_RULES_MAX, NameLayout, NamePattern, NameRule, PatternPair};
 pub use network::{
     AddressFamily, HostPattern, KeepAlive, MAX_FD_RANGE, MaxFd, NetworkConfig, PORT_DEFAULT, Port,
+};
+pub use notification::{
+    NOTIFY_UNIT_BYTES, Notification, NotificationConfig, NotifyEvent, NotifyMessage, NotifyPart,
+    NotifyTarget, NotifyVariable,
 };
 pub(crate) use object_store::is_section;
 pub use object_store::{OriginBucket, StoreKeys, StoreValues, parse_region, parse_store_endpoint};
@@ -160,6 +165,8 @@ pub struct Effective {
     pub security: SecurityConfig,
     /// Values for `logical`.
     pub logical: LogicalConfig,
+    /// Events about files, for a program of the site.
+    pub notification: NotificationConfig,
     /// Values of multi-user.
     pub multi_user: MultiUserConfig,
     /// Values for `storage`.
