@@ -171,6 +171,8 @@ fn programs_of_the_configuration_keep_the_privileges_of_their_files() {
     let example = |directive: &config::Directive| match directive.names[0] {
         // The example of this one has no program.
         "ofs.tpc" => "ofs.tpc pgm /bin/true\n".to_owned(),
+        // The program of the example is that of a site.
+        "ofs.notify" => "ofs.notify closew |/bin/cat\n".to_owned(),
         // Nobody is mapped without authentication.
         "sec.entityprogram" => {
             "xrootd.seclib default\nsec.protocol unix\nsec.entityprogram /bin/true\n".to_owned()

@@ -75,11 +75,11 @@ pub const HTTP2_PENDING_RESETS_MAX: usize = 20;
 pub const HTTP2_LOCAL_RESETS_MAX: usize = 100;
 
 /// Bytes of a body that a client may send on a stream before the server has used them.
-pub const HTTP2_STREAM_WINDOW: u32 = 2 * 1024 * 1024;
+pub const HTTP2_STREAM_WINDOW: u32 = 8 * 1024 * 1024;
 
 /// Bytes of all bodies that a client may send on a connection before the server has used them. This memory is charged while
 /// a request with a body is in progress.
-pub const HTTP2_CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+pub const HTTP2_CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
 
 /// Bytes of a reply that wait for the windows of the client, beyond one piece.
 pub const HTTP2_SEND_BYTES: usize = 64 * 1024;
