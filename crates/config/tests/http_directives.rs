@@ -417,3 +417,52 @@ fn nodes_of_a_cluster_serve_http_where_managers_redirect_to() {
     let none = loaded("all.role server\nall.manager h:2131\n").effective;
     assert!(!none.shares_port_with_http());
 }
+
+#[test]
+fn buckets_of_s3_are_directories_of_exports() {
+    let buckets = |text: &str| {
+        let text = format!("xrd.protocol http *\n{text}");
+        let (buckets, has_root) = loaded(&text).effective.s3_buckets();
+        let shown: Vec<String> =
+            buckets.iter().map(|bucket| format!("{}={}", bucket.name, bucket.path)).collect();
+        (shown.join(" "), has_root)
+    };
+    let of = |shown: &str, has_root| (shown.to_owned(), has_root);
+    let keys = "scalla.s3 credentials /k\n";
+    assert_eq!(buckets(&format!("all.export /data\nall.export /store/cms\n{keys}")), of("data=/data", false));
+    assert_eq!(buckets(&format!("all.export /\n{keys}")), of("", true));
+    let named = "all.export /store/cms\nscalla.s3 credentials /k bucket cms /store/cms/ domain S3.example.org\nscalla.s3 bucket x /store/cms/x\n";
+    assert_eq!(buckets(named), of("cms=/store/cms x=/store/cms/x", false));
+    let loaded_named = loaded(&format!("xrd.protocol http *\n{named}"));
+    assert!(
+        loaded_named.effective.serves_s3() && loaded_named.effective.http.s3.domains == ["s3.example.org"]
+    );
+    let lines = show(&loaded_named.effective);
+    let found = lines.iter().find(|line| line.directive == "scalla.s3").and_then(|line| line.value.clone());
+    let shown = "credentials /k domain s3.example.org bucket cms /store/cms bucket x /store/cms/x";
+    assert_eq!(found.as_deref(), Some(shown));
+    assert!(!loaded(&format!("xrd.protocol http *\n{named}scalla.s3 off\n")).effective.serves_s3());
+}
+
+#[test]
+fn values_of_s3_without_an_effect_are_reported() {
+    for (text, expected) in [
+        ("xrd.protocol http *\nall.export /\nscalla.s3 bucket b /b\n", "no file has the keys"),
+        ("all.export /\nscalla.s3 credentials /k\n", "because HTTP is not"),
+        ("xrd.protocol http *\nall.export /a/b\nscalla.s3 credentials /k\n", "there is no bucket"),
+        (
+            "xrd.protocol http *\nall.export /a/b\nscalla.s3 credentials /k bucket b /c\n",
+            "/c is not exported",
+        ),
+        ("scalla.s3 bucket ../x /c\n", "invalid bucket"),
+        ("scalla.s3 bucket b /a/../c\n", "invalid path"),
+        ("scalla.s3 bucket b /\n", "invalid path"),
+        ("scalla.s3 domain -_\n", "invalid domain"),
+        ("scalla.s3 keys /k\n", "invalid option"),
+    ] {
+        let report = loaded(text).report.to_string();
+        assert!(report.contains(expected), "{text}: {report}");
+    }
+    let report = loaded("xrd.protocol http *\nall.export /a\nscalla.s3 credentials /k\n").report.to_string();
+    assert!(!report.contains("scalla.s3"), "{report}");
+}
