@@ -323,16 +323,6 @@ class Server:
         """Returns the resident bytes of the process."""
         return process_status(self.process.pid, "VmRSS") * 1024
 
-    def begin_peak(self):
-        """Begins to watch the largest number of resident bytes, and returns the present number."""
-        # 5 resets the peak.
-        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
-        return self.peak()
-
-    def peak(self):
-        """Returns the largest number of resident bytes since the begin."""
-        return process_status(self.process.pid, "VmHWM") * 1024
-
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 

@@ -26,8 +26,6 @@
 //! | `random`   | [`SystemRng`]: random numbers of the kernel                            |
 //! | `replaced_file` | files that are replaced as a whole, under a lock               |
 //! | `s3`       | keys and signatures of requests to object stores                       |
-//! | `s3_signed` | verification of the signatures of requests that a server of S3 receives   |
-//! | `s3_users` | [`S3Users`]: the keys by which clients of S3 log in                    |
 //! | `s3_environment` | the object store and keys that the environment of a user names   |
 //! | `secret`   | [`Secret`]: bytes that are wiped and never printed                     |
 //! | `server`   | [`ServerLogin`], [`ServerProtocol`]: the server's side of an exchange  |
@@ -66,8 +64,6 @@ mod random;
 mod replaced_file;
 pub mod s3;
 mod s3_environment;
-mod s3_signed;
-mod s3_users;
 mod secret;
 mod server;
 mod signing;
@@ -93,8 +89,6 @@ pub use patterns::PeerHostPattern;
 pub use random::SystemRng;
 pub use replaced_file::{directory_of, only_root_replaces};
 pub use s3_environment::S3Environment;
-pub use s3_signed::{ChunkSignatures, ReceivedRequest, S3SignatureFault, S3User, VerifiedRequest};
-pub use s3_users::{PROTOCOL as S3_PROTOCOL, S3Users};
 pub use secret::Secret;
 pub use server::{
     CertificateInForce, FileRefresh, LoginPeer, LoginWaker, RefusedLogin, ServerLogin, ServerProtocol,

@@ -1,7 +1,4 @@
 //! Requests to object stores with S3: their keys, and signatures (AWS Signature Version 4).
-//!
-//! The functions that compute signatures serve both sides: [`S3Credentials`] signs the requests of a client, and
-//! `s3_signed` verifies those that a server receives.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -14,18 +11,16 @@ use crate::secret::Secret;
 use crate::trusted_file::{FileTrust, TrustedOwner, read_trusted};
 
 /// The hash of an empty body.
-pub(crate) const EMPTY_BODY_HASH: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+const EMPTY_BODY_HASH: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 /// Maximum size of a file with keys.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 /// Maximum size of a value in it.
 const VALUE_BYTES_MAX: usize = 8 * 1024;
-pub(crate) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
-pub(crate) const SERVICE: &str = "s3";
-/// The end of each scope.
-pub(crate) const SCOPE_END: &str = "aws4_request";
-pub(crate) const DATE_HEADER: &str = "x-amz-date";
-pub(crate) const HASH_HEADER: &str = "x-amz-content-sha256";
-pub(crate) const TOKEN_HEADER: &str = "x-amz-security-token";
+const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+const SERVICE: &str = "s3";
+const DATE_HEADER: &str = "x-amz-date";
+const HASH_HEADER: &str = "x-amz-content-sha256";
+const TOKEN_HEADER: &str = "x-amz-security-token";
 
 /// The keys of an account. `Debug` does not show the secret ones.
 #[derive(Clone, Debug)]
@@ -134,11 +129,12 @@ impl S3Credentials {
         covered.sort_unstable_by_key(|(name, _)| *name);
         let names: Vec<&str> = covered.iter().map(|(name, _)| *name).collect();
         let names = names.join(";");
-        let canonical = Zeroizing::new(request.canonical(&covered, &names));
+        let canonical = Zeroizing::new(canonical_request(request, &covered, &names));
         let day = request.time.get(..8).unwrap_or_default();
-        let scope = format!("{day}/{region}/{SERVICE}/{SCOPE_END}");
-        let key = S3SigningKey::new(&self.secret, day, region);
-        let signature = key.sign(&text_to_sign(request.time, &scope, canonical.as_bytes()));
+        let scope = format!("{day}/{region}/{SERVICE}/aws4_request");
+        let hash = hexadecimal(digest(&SHA256, canonical.as_bytes()).as_ref());
+        let to_sign = format!("{ALGORITHM}\n{}\n{scope}\n{hash}", request.time);
+        let signature = hexadecimal(self.mac(day, region, to_sign.as_bytes()).as_ref());
         let value = format!(
             "{ALGORITHM} Credential={}/{scope},SignedHeaders={names},Signature={signature}",
             self.key_id
@@ -146,64 +142,36 @@ impl S3Credentials {
         added.push(("authorization", Zeroizing::new(value)));
         added
     }
-}
 
-impl S3Request<'_> {
-    /// Returns the text whose hash is signed.
-    fn canonical(&self, headers: &[(&str, &str)], names: &str) -> String {
-        let (path, query) = self.target.split_once('?').unwrap_or((self.target, ""));
-        let elements = query.split('&').filter(|element| !element.is_empty());
-        let mut elements: Vec<(&str, &str)> =
-            elements.map(|element| element.split_once('=').unwrap_or((element, ""))).collect();
-        elements.sort_unstable();
-        let query: Vec<String> = elements.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        canonical_text((self.method, path, &query.join("&")), headers, names, self.body_hash)
-    }
-}
-
-/// The key of an account for one day and region.
-pub(crate) struct S3SigningKey(Secret);
-
-impl S3SigningKey {
-    pub(crate) fn new(secret: &Secret, day: &str, region: &str) -> Self {
-        let mac = |key: &[u8], text: &str| sign(&Key::new(HMAC_SHA256, key), text.as_bytes());
-        let first = Zeroizing::new([b"AWS4", secret.expose()].concat());
-        let mut key = mac(&first, day);
-        for part in [region, SERVICE, SCOPE_END] {
-            key = mac(key.as_ref(), part);
+    /// Returns the message authentication code with the key of a day and a region.
+    fn mac(&self, day: &str, region: &str, text: &[u8]) -> aws_lc_rs::hmac::Tag {
+        let mac = |key: &[u8], text: &[u8]| sign(&Key::new(HMAC_SHA256, key), text);
+        let first = Zeroizing::new([b"AWS4", self.secret.expose()].concat());
+        let mut key = mac(&first, day.as_bytes());
+        for part in [region, SERVICE, "aws4_request"] {
+            key = mac(key.as_ref(), part.as_bytes());
         }
-        Self(Secret::from(key.as_ref()))
-    }
-
-    /// Returns the signature of a text, in hexadecimal.
-    pub(crate) fn sign(&self, text: &str) -> String {
-        hexadecimal(sign(&Key::new(HMAC_SHA256, self.0.expose()), text.as_bytes()).as_ref())
+        mac(key.as_ref(), text)
     }
 }
 
-/// Returns the text that is signed for a canonical request.
-pub(crate) fn text_to_sign(time: &str, scope: &str, canonical: &[u8]) -> String {
-    let hash = hexadecimal(digest(&SHA256, canonical).as_ref());
-    format!("{ALGORITHM}\n{time}\n{scope}\n{hash}")
-}
-
-/// Returns the canonical form of a request: method, path and sorted query, the headers with the list of their
-/// names, and the hash of the body.
-pub(crate) fn canonical_text(
-    (method, path, query): (&str, &str, &str),
-    headers: &[(&str, &str)],
-    names: &str,
-    body_hash: &str,
-) -> String {
-    let mut text = format!("{method}\n{path}\n{query}\n");
+/// Returns the text whose hash is signed.
+fn canonical_request(request: &S3Request<'_>, headers: &[(&str, &str)], names: &str) -> String {
+    let (path, query) = request.target.split_once('?').unwrap_or((request.target, ""));
+    let elements = query.split('&').filter(|element| !element.is_empty());
+    let mut elements: Vec<(&str, &str)> =
+        elements.map(|element| element.split_once('=').unwrap_or((element, ""))).collect();
+    elements.sort_unstable();
+    let query: Vec<String> = elements.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let mut text = format!("{}\n{path}\n{}\n", request.method, query.join("&"));
     for (name, value) in headers {
         writeln!(text, "{name}:{}", value.trim()).ok();
     }
-    write!(text, "\n{names}\n{body_hash}").ok();
+    write!(text, "\n{names}\n{}", request.body_hash).ok();
     text
 }
 
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         write!(text, "{byte:02x}").ok();
         text

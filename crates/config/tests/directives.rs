@@ -140,7 +140,6 @@ fn examples_match_the_standing() {
         name if name.starts_with("multiuser.") => {
             "ofs.osslib ++ libXrdMultiuser.so\nsec.protocol sss\nxrootd.seclib default\n"
         }
-        "scalla.s3" => "xrd.protocol http *\nall.export /store\n",
         // A certificate needs authorities, and requirements need a certificate.
         "xrd.tls" => "xrd.tlsca noverify\n",
         "xrd.tlsciphers" | "xrootd.tls" => "xrd.tls /c\nxrd.tlsca noverify\n",

@@ -16,7 +16,7 @@ mod running;
 
 pub use algorithm::Algorithm;
 pub use record::{ATTRIBUTE_PREFIX, ChecksumRecord, RECORD_BYTES};
-pub use running::{CHECKSUM_BYTES_MAX, Checksum, RunningChecksum, RunningCrc64};
+pub use running::{CHECKSUM_BYTES_MAX, Checksum, RunningChecksum};
 
 /// Computes the CRC-32C (Castagnoli, reflected, initial value and final exclusive or `ffffffff`) of
 /// `data`.

@@ -171,28 +171,6 @@ impl RunningChecksum {
     }
 }
 
-/// A CRC-64/NVME under computation. It is no type of the xroot protocol; clients of S3 send it.
-#[derive(Clone)]
-pub struct RunningCrc64(Crc);
-
-impl Default for RunningCrc64 {
-    fn default() -> Self {
-        Self(Crc::new(CrcAlgorithm::Crc64Nvme))
-    }
-}
-
-impl RunningCrc64 {
-    /// Adds the next bytes.
-    pub fn update(&mut self, data: &[u8]) {
-        self.0.update(data);
-    }
-
-    /// Returns the value for all bytes added, the highest byte first.
-    pub fn finish(self) -> [u8; 8] {
-        self.0.finalize().to_be_bytes()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

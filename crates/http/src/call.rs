@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout_at};
 use vfs::{
-    Answer, AttributeWork, Caller, FileOperation, FileStat, FileSystem, Mailbox, OpenFile, Opened, Operation,
+    Answer, Caller, FileOperation, FileStat, FileSystem, Mailbox, OpenFile, Opened, Operation,
     RedirectAnswer, ReplyTo, ReplyToken, Started, Value,
 };
 
@@ -299,19 +299,6 @@ impl RequestFile {
                 let operation = FileOperation::Write { buffer: bytes.to_vec(), offset, checkpoint: false };
                 self.run(operation).await.map(drop)
             }
-        }
-    }
-
-    /// Sets an attribute of clients.
-    pub(crate) async fn set_attribute(&self, name: &str, value: &[u8]) -> Result<(), Error> {
-        let pairs = vec![(name.as_bytes().to_vec(), value.to_vec())];
-        let work = AttributeWork::Set { pairs, new: false };
-        match self.run(FileOperation::Attributes(work)).await? {
-            Value::Attributes(outcomes) => match outcomes.into_iter().find_map(|outcome| outcome.error) {
-                Some(kind) => Err(Error::new(kind, "the attribute cannot be stored")),
-                None => Ok(()),
-            },
-            _ => Err(Error::new(ErrorKind::ServerError, "the file has no attributes")),
         }
     }
 

@@ -6,7 +6,7 @@ use hyper::StatusCode;
 use hyper::header::{
     HeaderMap, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
 };
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 use vfs::FileStat;
 
 /// The conditions of WebDAV: tags and locks (RFC 4918, section 10.4).
@@ -15,9 +15,6 @@ const IF: HeaderName = HeaderName::from_static("if");
 /// Age in seconds after which the time of a file shows each change: a younger file can change again
 /// within the same second.
 const SETTLED_SECONDS: i64 = 2;
-
-/// Longest tick of the clock of a file system of this machine. Changes within one tick have the same time.
-const TICK: Duration = Duration::from_millis(10);
 
 /// The version of a file, as a client sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,22 +36,8 @@ impl TaggedVersion {
     fn at(stat: &FileStat, now: i64) -> Self {
         let is_weak = stat.modified.saturating_add(SETTLED_SECONDS) > now;
         let prefix = if is_weak { "W/" } else { "" };
-        let tag = format!("{prefix}{}", tag(stat.id, stat.size, stat.modified));
+        let tag = format!("{prefix}\"{}-{:x}-{:x}\"", stat.id, stat.size, stat.modified);
         Self { tag, is_weak, modified: stat.modified }
-    }
-
-    /// Returns the version of an object of S3. Its tag is strong if the file system shows the nanoseconds of its
-    /// time, and if each later change gets a later time.
-    pub(crate) fn of_object(stat: &FileStat) -> Self {
-        Self::of_object_at(stat, SystemTime::now())
-    }
-
-    fn of_object_at(stat: &FileStat, now: SystemTime) -> Self {
-        let Some(nanoseconds) = stat.modified_nanoseconds else { return Self::of(stat) };
-        let is_weak = !rest_of_tick_at(stat, now).is_zero();
-        let prefix = if is_weak { "W/" } else { "" };
-        let tag = exact_tag(stat.id, stat.size, (stat.modified, nanoseconds));
-        Self { tag: format!("{prefix}{tag}"), is_weak, modified: stat.modified }
     }
 
     /// Returns the value of `Last-Modified`.
@@ -84,36 +67,6 @@ impl TaggedVersion {
         }
         !self.is_weak && parse_http_date(condition) == Some(self.modified)
     }
-}
-
-/// Reports whether each later change of a file gets another time than the last one.
-pub(crate) fn is_settled(stat: &FileStat) -> bool {
-    !TaggedVersion::of_object(stat).is_weak
-}
-
-/// Returns the time until a later change of a file gets a later time than the last one.
-pub(crate) fn rest_of_tick(stat: &FileStat) -> Duration {
-    rest_of_tick_at(stat, SystemTime::now())
-}
-
-fn rest_of_tick_at(stat: &FileStat, now: SystemTime) -> Duration {
-    let (Some(nanoseconds), Ok(seconds)) = (stat.modified_nanoseconds, u64::try_from(stat.modified)) else {
-        return Duration::ZERO;
-    };
-    let written = SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds));
-    // A time in the future was set by a program, and is not that of a later change.
-    let age = written.and_then(|written| now.duration_since(written).ok());
-    age.map_or(Duration::ZERO, |age| TICK.saturating_sub(age))
-}
-
-/// Returns the entity tag of a file, with its quotes.
-pub(crate) fn tag(id: u64, size: u64, modified: i64) -> String {
-    format!("\"{id}-{size:x}-{modified:x}\"")
-}
-
-/// Returns the entity tag of a file whose time of modification is known in nanoseconds.
-pub(crate) fn exact_tag(id: u64, size: u64, (seconds, nanoseconds): (i64, u32)) -> String {
-    format!("\"{id}-{size:x}-{seconds:x}.{nanoseconds:x}\"")
 }
 
 /// The outcome of the conditions of a request.
@@ -209,7 +162,6 @@ mod tests {
             offline: false,
             posc_pending: false,
             modified: MODIFIED,
-            modified_nanoseconds: None,
             changed: MODIFIED,
             accessed: MODIFIED,
             mode: 0o644,
@@ -245,28 +197,6 @@ mod tests {
             assert_eq!(read(&[(name.clone(), value)]), (None, false), "{name}: {value}");
             assert!(!read(&[(IF_NONE_MATCH, "*"), (name.clone(), value)]).1, "{name}: {value}");
         }
-    }
-
-    #[test]
-    fn an_object_has_a_strong_tag_if_its_time_is_exact() {
-        let of = |modified_nanoseconds, modified| {
-            let version = TaggedVersion::of_object(&FileStat { modified_nanoseconds, modified, ..stat() });
-            (version.tag, version.is_weak)
-        };
-        assert_eq!(of(Some(255), MODIFIED), ("\"7-10-2ebc98a1.ff\"".to_owned(), false));
-        assert_ne!(of(Some(255), MODIFIED).0, of(Some(256), MODIFIED).0);
-        // It can still change within the same tick.
-        let at = |nanoseconds| {
-            let now = SystemTime::UNIX_EPOCH + Duration::new(MODIFIED.unsigned_abs(), nanoseconds);
-            let stat = FileStat { modified_nanoseconds: Some(5_000_000), ..stat() };
-            let version = TaggedVersion::of_object_at(&stat, now);
-            (version.is_weak, version.tag.starts_with("W/"))
-        };
-        assert_eq!([at(5_000_000), at(14_999_999)], [(true, true); 2]);
-        assert_eq!([at(15_000_000), at(4_999_999)], [(false, false); 2]);
-        // Only the seconds are known, so it can still change within them.
-        let in_future = i64::MAX;
-        assert!(of(None, in_future).1 && !of(None, MODIFIED).1);
     }
 
     #[test]

@@ -1,10 +1,9 @@
 //! The configuration of the front end, and the traits that the server implements for it.
 
 use crate::copy::Copies;
-use crate::s3::S3Service;
 use crate::status_counters::StatusCounters;
 use crate::tape::TapeRest;
-use auth::{Entity, S3User, Secret};
+use auth::{Entity, Secret};
 use base::DescriptorBudget;
 use monitor::MetricsFormat;
 use net::TlsServer;
@@ -60,13 +59,6 @@ pub trait HttpLogin: Send + Sync {
         &self,
         peer: HttpPeer,
         credentials: HttpCredentials,
-    ) -> Pin<Box<dyn Future<Output = Result<HttpIdentity, HttpRefusal>> + Send>>;
-
-    /// Returns the client of a request that a user of S3 has signed.
-    fn log_in_user(
-        &self,
-        peer: HttpPeer,
-        user: S3User,
     ) -> Pin<Box<dyn Future<Output = Result<HttpIdentity, HttpRefusal>> + Send>>;
 }
 
@@ -181,8 +173,6 @@ pub struct Config {
     pub dashboard: Option<MetricsPage>,
     /// The WLCG Tape REST API; `None` if its paths are ordinary ones.
     pub tape: Option<TapeRest>,
-    /// S3; `None` if its requests are those of WebDAV.
-    pub s3: Option<Arc<S3Service>>,
 }
 
 impl fmt::Debug for Config {

@@ -8,11 +8,7 @@ use crate::dashboard::DashboardFeed;
 use crate::host_shares::{HostShares, SharedPart};
 use crate::http2::PREFACE;
 use crate::memory::HttpMemory;
-use crate::s3::UploadRegistry;
-use crate::{
-    CHUNKS_MAX, DESCRIPTORS_SHARE, METRICS_REQUESTS_MAX, REFUSAL_WARNING, S3_LISTINGS_MAX,
-    S3_LISTINGS_PER_HOST_MAX, S3_LISTINGS_PER_USER_MAX, THREADS_MAX,
-};
+use crate::{CHUNKS_MAX, DESCRIPTORS_SHARE, METRICS_REQUESTS_MAX, REFUSAL_WARNING, THREADS_MAX};
 use base::LineLimit;
 use hyper::Method;
 use hyper::header::{HeaderName, HeaderValue};
@@ -66,9 +62,6 @@ pub(crate) struct HttpFrontEnd {
     pub(crate) metrics: Semaphore,
     pub(crate) dashboard: DashboardFeed,
     pub(crate) copy_slots: HttpCopySlots,
-    pub(crate) listing_slots: HttpCopySlots,
-    /// Uploads of S3 in parts.
-    pub(crate) uploads: Arc<UploadRegistry>,
     refused: Mutex<RefusedConnections>,
     /// Lines about certificates of clients that are refused.
     pub(crate) refused_certificates: LineLimit,
@@ -176,12 +169,6 @@ impl HttpDoor {
             metrics: Semaphore::new(METRICS_REQUESTS_MAX),
             dashboard: DashboardFeed::default(),
             copy_slots: HttpCopySlots::new(),
-            listing_slots: HttpCopySlots::with_sizes(
-                S3_LISTINGS_MAX,
-                S3_LISTINGS_PER_HOST_MAX,
-                S3_LISTINGS_PER_USER_MAX,
-            ),
-            uploads: UploadRegistry::new(),
             refused: Mutex::default(),
             refused_certificates: LineLimit::default(),
             files,

@@ -1,6 +1,6 @@
 //! GET and HEAD.
 
-use crate::call::{CallFailure, RequestFile};
+use crate::call::CallFailure;
 use crate::conditions::{self, ConditionOutcome, TaggedVersion};
 use crate::file_body::{self, FileReply};
 use crate::ranges::{self, RangeOutcome};
@@ -60,32 +60,18 @@ async fn get(context: &RequestContext) -> Result<RequestReply, RequestRefusal> {
         Some(stat) => stat,
         None => file.stat().await?,
     };
-    let (mut replied, is_whole) = content(context, file, stat.size, &TaggedVersion::of(&stat)).await?;
-    if is_whole {
-        digests::add(context, &mut replied).await?;
-    }
-    Ok(replied)
-}
-
-/// Returns the reply with the content of a file or a part of it, or that its conditions do not hold; and whether it
-/// has the whole content.
-pub(crate) async fn content(
-    context: &RequestContext,
-    file: RequestFile,
-    size: u64,
-    version: &TaggedVersion,
-) -> Result<(RequestReply, bool), RequestRefusal> {
-    let ranges = match conditions::evaluate(context.headers(), version) {
+    let version = TaggedVersion::of(&stat);
+    let ranges = match conditions::evaluate(context.headers(), &version) {
         ConditionOutcome::Perform { ranges } => ranges,
-        outcome => return Ok((unperformed(outcome, version), false)),
+        outcome => return Ok(unperformed(outcome, &version)),
     };
     let range = context.headers().get(RANGE).filter(|_| ranges).and_then(|value| value.to_str().ok());
-    let outcome = range.map_or(RangeOutcome::Whole, |range| ranges::parse(range, size));
+    let outcome = range.map_or(RangeOutcome::Whole, |range| ranges::parse(range, stat.size));
     let ranges = match outcome {
         RangeOutcome::Unsatisfiable => {
             let mut refused = reply::refused(StatusCode::RANGE_NOT_SATISFIABLE, UNSATISFIABLE);
-            reply::set(&mut refused, CONTENT_RANGE, &format!("bytes */{size}"));
-            return Ok((refused, false));
+            reply::set(&mut refused, CONTENT_RANGE, &format!("bytes */{}", stat.size));
+            return Ok(refused);
         }
         RangeOutcome::Whole => None,
         RangeOutcome::Ranges(ranges) => Some(ranges),
@@ -94,11 +80,14 @@ pub(crate) async fn content(
     let connection = context.connection.clone();
     let has_trailer = transfer_status::is_wanted(&context.head);
     let by_sendfile = handover::is_possible(&connection, &context.head);
-    let wanted = FileReply { file, size, ranges, connection, has_trailer, by_sendfile };
+    let wanted = FileReply { file, size: stat.size, ranges, connection, has_trailer, by_sendfile };
     let mut replied = file_body::reply(wanted).await?;
     reply::set(&mut replied, ACCEPT_RANGES, "bytes");
-    describe(&mut replied, version);
-    Ok((replied, is_whole))
+    describe(&mut replied, &version);
+    if is_whole {
+        digests::add(context, &mut replied).await?;
+    }
+    Ok(replied)
 }
 
 /// Reports whether the path of an error is a directory.
@@ -106,13 +95,13 @@ pub(crate) fn is_directory(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::IsDirectory | ErrorKind::NotFile)
 }
 
-pub(crate) fn describe(replied: &mut RequestReply, version: &TaggedVersion) {
+fn describe(replied: &mut RequestReply, version: &TaggedVersion) {
     reply::set(replied, ETAG, &version.tag);
     reply::set(replied, LAST_MODIFIED, &version.last_modified());
 }
 
 /// Returns the reply to a request whose conditions do not hold.
-pub(crate) fn unperformed(outcome: ConditionOutcome, version: &TaggedVersion) -> RequestReply {
+fn unperformed(outcome: ConditionOutcome, version: &TaggedVersion) -> RequestReply {
     let mut replied = match outcome {
         ConditionOutcome::NotModified => reply::empty(StatusCode::NOT_MODIFIED),
         _ => reply::refused(

@@ -19,7 +19,6 @@
 //! | `door` | [`HttpDoor`]: detection, the runtime, drain |
 //! | `status_counters` | [`StatusCounters`]: requests by method and exact status |
 //! | `counters` | [`HttpCounters`]: requests by method and status, connections, bytes |
-//! | `credential` | the token of a request, and the name of its program |
 //! | `config` | [`Config`], and the traits that the server implements |
 //! | `activity` | whether a connection is idle |
 //! | `connection` | one connection: TLS, limits of time, hyper |
@@ -51,7 +50,6 @@
 //! | `status` | `/healthz`, `/readyz` |
 //! | `reply` | replies and their bodies, and the status of each error |
 //! | `redirect` | redirects to other servers |
-//! | `s3` | S3 |
 //! | `tape` | the WLCG Tape REST API |
 //! | `transfer_status` | the trailer `X-Transfer-Status` |
 //! | `text` | escapes of URLs and of XML, dates |
@@ -66,7 +64,6 @@ mod connection_streams;
 mod copy;
 mod cors;
 mod counters;
-mod credential;
 mod dashboard;
 mod digests;
 mod door;
@@ -86,7 +83,6 @@ mod progress;
 mod ranges;
 mod redirect;
 mod reply;
-mod s3;
 mod served_connection;
 mod service;
 mod status;
@@ -111,7 +107,6 @@ pub use counters::{
 };
 pub use door::HttpDoor;
 pub use limits::*;
-pub use s3::{S3Bucket, S3Service};
 pub use status_counters::StatusCounters;
 pub use tape::TapeRest;
 
@@ -120,7 +115,6 @@ pub mod parsers {
     pub use crate::copy::request::{CopyDirection, CopyRequest, parse as parse_copy};
     pub use crate::macaroons::{parse_form, parse_json};
     pub use crate::ranges::{RangeOutcome, parse as parse_range};
-    pub use crate::s3::{S3ChunkDecoder, parse_s3_completion, parse_s3_deletion};
     pub use crate::tape::{parse_tape_files, parse_tape_paths};
     pub use crate::target::{NewName, parse_destination, parse_target};
 }

@@ -35,21 +35,6 @@ pub const COPIES_PER_USER_MAX: usize = 64;
 const _: () = assert!(COPIES_PER_USER_MAX < COPIES_PER_HOST_MAX && COPIES_PER_HOST_MAX < COPIES_MAX);
 const _: () = assert!(COPIES_MAX < CONNECTIONS_MAX);
 
-/// Maximum number of listings of S3 at the same time. Further ones wait.
-pub const S3_LISTINGS_MAX: usize = 128;
-
-/// Maximum number of them of one host.
-pub const S3_LISTINGS_PER_HOST_MAX: usize = 32;
-
-/// Maximum number of them of one user of a host.
-pub const S3_LISTINGS_PER_USER_MAX: usize = 16;
-
-const _: () = assert!(S3_LISTINGS_PER_USER_MAX < S3_LISTINGS_PER_HOST_MAX);
-const _: () = assert!(S3_LISTINGS_PER_HOST_MAX < S3_LISTINGS_MAX);
-
-/// Maximum time for which an operation of S3 waits for its place. Clients give up after a minute.
-pub const S3_WAIT_MAX: Duration = Duration::from_secs(20);
-
 /// Maximum time for which a copy waits for its place. Then the client may repeat the request.
 pub const COPY_WAIT_MAX: Duration = Duration::from_secs(60);
 
@@ -135,14 +120,6 @@ pub const LISTING_BYTES: usize = 192 * 1024;
 
 /// Memory that is charged for a PUT.
 pub const UPLOAD_BYTES: usize = 256 * 1024;
-
-/// Memory that is charged for a request of S3: a page of a listing, or the keys that a request names.
-pub const S3_REQUEST_BYTES: usize = 4 * 1024 * 1024;
-
-/// Maximum size of the XML of a request of S3, in bytes.
-pub const S3_BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
-
-const _: () = assert!(S3_BODY_BYTES_MAX < S3_REQUEST_BYTES);
 
 /// Time in seconds after which a client may repeat a request that got no memory.
 pub const MEMORY_RETRY_SECONDS: u32 = 5;

@@ -298,7 +298,6 @@ mod tests {
             offline: false,
             posc_pending: false,
             modified: 784_111_777,
-            modified_nanoseconds: None,
             changed: 0,
             accessed: 0,
             mode: 0o644,

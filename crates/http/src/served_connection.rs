@@ -5,17 +5,15 @@ use crate::call::{CallFailure, Calls};
 use crate::config::{HttpCredentials, HttpIdentity, HttpPeer, HttpRefusal};
 use crate::connection::HttpPermit;
 use crate::connection_streams::{ConnectionStreams, StreamState};
-use crate::credential::{ShownCredential, application};
 use crate::door::HttpFrontEnd;
 use crate::handover::FileHandover;
-use crate::memory::ConnectionMemory;
+use crate::memory::{self, ConnectionMemory};
 use crate::reply::RequestRefusal;
 use crate::service::NoBody;
 use crate::{LOGIN_AGE_MAX, LOGIN_TIME_MAX};
-use auth::S3User;
+use auth::Secret;
 use base::{Identity, LoginNames};
 use hyper::StatusCode;
-use hyper::header::HeaderMap;
 use hyper::http::request::Parts;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
@@ -37,7 +35,7 @@ const LOGIN_RETRY_SECONDS: u32 = 5;
 
 /// The client of the last request of a connection.
 struct KnownClient {
-    credential: ShownCredential,
+    token: Option<Secret>,
     caller: Arc<Caller>,
     since: Instant,
 }
@@ -140,12 +138,12 @@ impl ServedConnection {
         self.stream.as_ref()
     }
 
-    /// Takes the memory of a request, `bytes` without its body. Reports whether there is some.
-    pub(crate) fn admit(&self, head: &Parts, bytes: usize) -> bool {
+    /// Takes the memory of a request. Reports whether there is some.
+    pub(crate) fn admit(&self, head: &Parts) -> bool {
         let has_window = |stream: &StreamState| {
             head.extensions.get::<NoBody>().is_some() || stream.admit_body(&self.memory)
         };
-        self.stream.as_ref().is_none_or(has_window) && self.memory.admit(bytes)
+        self.stream.as_ref().is_none_or(has_window) && self.memory.admit(memory::bytes_of(&head.method))
     }
 
     pub(crate) fn shared(&self) -> &Arc<HttpFrontEnd> {
@@ -217,17 +215,9 @@ impl ServedConnection {
     }
 
     /// Logs the client in, unless that takes too long or the client leaves.
-    async fn log_in(&self, credential: ShownCredential) -> Result<HttpIdentity, RequestRefusal> {
-        let (logins, certificates) = (&self.shared().config.login, self.certificates.clone());
-        let login = match credential {
-            ShownCredential::Signature(user) => logins.log_in_user(self.peer, user),
-            ShownCredential::Token(token) => {
-                logins.log_in(self.peer, HttpCredentials { token: Some(token), certificates })
-            }
-            ShownCredential::Nothing => {
-                logins.log_in(self.peer, HttpCredentials { token: None, certificates })
-            }
-        };
+    async fn log_in(&self, token: Option<Secret>) -> Result<HttpIdentity, RequestRefusal> {
+        let credentials = HttpCredentials { token, certificates: self.certificates.clone() };
+        let login = self.shared().config.login.log_in(self.peer, credentials);
         let decided = tokio::select! {
             decided = timeout(LOGIN_TIME_MAX, login) => decided,
             () = self.departure.awaited() => return Err(disconnected()),
@@ -241,19 +231,10 @@ impl ServedConnection {
         })
     }
 
-    /// Returns the caller of a request that a user of S3 has signed.
-    pub(crate) async fn caller_of_user(
-        &self,
-        user: &S3User,
-        headers: &HeaderMap,
-    ) -> Result<Arc<Caller>, RequestRefusal> {
-        self.caller(ShownCredential::Signature(user.clone()), &application(headers)).await
-    }
-
     /// Returns the caller of a request. The result of the last login counts for a while.
     pub(crate) async fn caller(
         &self,
-        credential: ShownCredential,
+        token: Option<Secret>,
         application: &str,
     ) -> Result<Arc<Caller>, RequestRefusal> {
         // It is free unless another stream logs in.
@@ -262,7 +243,11 @@ impl ServedConnection {
             Err(_) => self.wait_for_login().await?,
         };
         if let Some(known) = &*known {
-            let is_same = known.credential.is_same(&credential);
+            let is_same = match (&known.token, &token) {
+                (None, None) => true,
+                (Some(known), Some(token)) => known.is_equal(token.expose()),
+                _ => false,
+            };
             let has_expired = known.caller.entity().is_some_and(auth::Entity::has_expired);
             if is_same && !has_expired && known.since.elapsed() < LOGIN_AGE_MAX {
                 return Ok(match self.stream {
@@ -271,7 +256,7 @@ impl ServedConnection {
                 });
             }
         }
-        let HttpIdentity { entity, host } = self.log_in(credential.clone()).await?;
+        let HttpIdentity { entity, host } = self.log_in(token.clone()).await?;
         let names = LoginNames { user: CLIENT_NAME, host: &host, application, ..LoginNames::default() };
         let address = self.peer.address.ip().to_canonical();
         let identity = Identity::new(&names, self.number, Some(address), UNAUTHENTICATED);
@@ -282,7 +267,7 @@ impl ServedConnection {
         };
         let caller = Arc::new(caller);
         let last = self.last_caller(&caller);
-        *known = Some(KnownClient { credential, caller, since: Instant::now() });
+        *known = Some(KnownClient { token, caller, since: Instant::now() });
         Ok(last)
     }
 }

@@ -1,20 +1,25 @@
 //! One request: checks of its head, its token, its method.
 
 use crate::call::{CallFailure, RequestFile};
-use crate::credential::{ShownCredential, application, token};
 use crate::dashboard;
 use crate::door::HttpFrontEnd;
 use crate::host_shares::SharedPart;
 use crate::macaroons::{self, MacaroonEndpoint};
-use crate::memory::{self, ChargedBody};
+use crate::memory::ChargedBody;
 use crate::redirect::{self, ForwardedCgi};
 use crate::reply::{self, RequestRefusal, RequestReply};
 use crate::served_connection::ServedConnection;
 use crate::status_counters::CountedReply;
-use crate::{MEMORY_RETRY_SECONDS, cors, get, http2, listing, metrics_page, names, s3, status, tape, upload};
+use crate::{
+    MEMORY_RETRY_SECONDS, TOKEN_BYTES_MAX, cors, get, http2, listing, metrics_page, names, status, tape,
+    upload,
+};
+use auth::Secret;
 use base::Cgi;
 use hyper::body::{Body, Incoming};
-use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderValue, SERVER, TRANSFER_ENCODING};
+use hyper::header::{
+    AUTHORIZATION, CONNECTION, HOST, HeaderMap, HeaderValue, SERVER, TRANSFER_ENCODING, USER_AGENT,
+};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use std::fmt;
@@ -26,6 +31,12 @@ use vfs::{Caller, FileStat, Operation, Target};
 
 /// The name of the server in replies, which clients of XRootD know.
 const SERVER_NAME: HeaderValue = HeaderValue::from_static("XRootD");
+
+/// The key of tokens in the CGI.
+const TOKEN_KEY: &str = "authz";
+
+/// Maximum length of the name of an application.
+const APPLICATION_CHARS_MAX: usize = 128;
 
 /// A request whose task has panicked. Its connection ends.
 #[derive(Debug)]
@@ -50,17 +61,6 @@ pub(crate) struct RequestContext {
 }
 
 impl RequestContext {
-    /// Returns the context of a request whose operations have no CGI.
-    pub(crate) fn at(
-        connection: Arc<ServedConnection>,
-        caller: Arc<Caller>,
-        target: Target,
-        head: Parts,
-    ) -> Self {
-        let forwarded = ForwardedCgi::new(&head, &target.cgi, &[]);
-        Self { connection, caller, target, head, forwarded }
-    }
-
     pub(crate) fn headers(&self) -> &HeaderMap {
         &self.head.headers
     }
@@ -211,10 +211,9 @@ async fn respond(
     body: &mut Incoming,
 ) -> Result<RequestReply, RequestRefusal> {
     let config = &connection.shared().config;
-    if let Some(service) = config.s3.as_ref().filter(|service| s3::is_for(service, &head)) {
-        return Ok(s3::reply(connection, service, head, body).await);
-    }
-    if let Some(reply) = config.status.as_ref().and_then(|pages| status::reply(pages, &head)) {
+    if let Some(pages) = &config.status
+        && let Some(reply) = status::reply(pages, &head)
+    {
         return Ok(reply);
     }
     if let Some(reply) = metrics_page::reply(connection.shared(), connection.address(), &head).await {
@@ -229,7 +228,7 @@ async fn respond(
     }
     let tape = tape.filter(|tape| tape::is_below(tape, head.uri.path()) && head.method != Method::OPTIONS);
     let call = tape.map(|tape| tape::route(tape, &head.method, head.uri.path())).transpose()?;
-    if !connection.admit(&head, memory::bytes_of(&head.method)) {
+    if !connection.admit(&head) {
         return Err(CallFailure::Later(MEMORY_RETRY_SECONDS).into());
     }
     let macaroon = match &config.macaroons {
@@ -251,8 +250,7 @@ async fn respond(
     let forwarded = ForwardedCgi::new(&head, &target.cgi, &config.headers_to_cgi);
     let token = token(&head.headers, &target.cgi)?;
     let application = application(&head.headers);
-    let credential = token.map_or(ShownCredential::Nothing, ShownCredential::Token);
-    let caller = connection.caller(credential, &application).await?;
+    let caller = connection.caller(token, &application).await?;
     target.cgi = Cgi::new(forwarded.whole(&target.cgi).as_bytes());
     let context = RequestContext { connection: connection.clone(), caller, target, head, forwarded };
     if let Some(call) = call {
@@ -305,9 +303,59 @@ fn has_plain_framing(headers: &HeaderMap) -> bool {
     }
 }
 
+/// Returns the token of a request: that of the header `Authorization`, else that of the URL.
+fn token(headers: &HeaderMap, cgi: &Cgi) -> Result<Option<Secret>, RequestRefusal> {
+    let invalid = |what: &str| RequestRefusal::new(StatusCode::BAD_REQUEST, what);
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let value = values.next().map(|value| value.as_bytes().to_vec());
+    if values.next().is_some() {
+        return Err(invalid("A request has one header Authorization."));
+    }
+    let value = match value {
+        Some(value) => Some(value),
+        None => match cgi.get(TOKEN_KEY) {
+            Some(value) => {
+                Some(base::percent_decode(value).ok_or_else(|| invalid("The token is malformed."))?)
+            }
+            None => None,
+        },
+    };
+    let Some(value) = value else { return Ok(None) };
+    let value = Secret::new(value);
+    let bytes = value.expose();
+    let scheme = bytes.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case(b"Bearer "));
+    let token = match scheme {
+        Some(_) => bytes.get(7..).unwrap_or_default(),
+        // Another scheme is no token.
+        None if bytes.contains(&b' ') => return Ok(None),
+        None => bytes,
+    };
+    let token = token.trim_ascii();
+    if token.len() > TOKEN_BYTES_MAX {
+        return Err(invalid("The token is too long."));
+    }
+    Ok((!token.is_empty()).then(|| Secret::from(token)))
+}
+
+/// Returns the name of the program of the client, for logs.
+fn application(headers: &HeaderMap) -> String {
+    let agent = headers.get(USER_AGENT).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let agent = agent.unwrap_or_default();
+    let shown = |c: char| if c.is_control() || c == ' ' { '_' } else { c };
+    agent.chars().take(APPLICATION_CHARS_MAX).map(shown).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn token_of(header: Option<&str>, cgi: &str) -> Option<Vec<u8>> {
+        let mut headers = HeaderMap::new();
+        if let Some(header) = header {
+            headers.insert(AUTHORIZATION, HeaderValue::from_str(header).unwrap());
+        }
+        token(&headers, &Cgi::new(cgi.as_bytes())).unwrap().map(|token| token.expose().to_vec())
+    }
 
     #[test]
     fn bodies_have_no_coding_but_chunks() {
@@ -329,5 +377,30 @@ mod tests {
         ] {
             assert!(!is_plain(values), "{values:?}");
         }
+    }
+
+    #[test]
+    fn a_token_is_that_of_the_header_or_of_the_url() {
+        let some = |text: &str| Some(text.as_bytes().to_vec());
+        assert_eq!(token_of(Some("Bearer a.b.c"), "authz=x"), some("a.b.c"));
+        assert_eq!(token_of(Some("bearer  a.b.c "), ""), some("a.b.c"));
+        assert_eq!(token_of(None, "x=1&authz=Bearer%20a.b.c"), some("a.b.c"));
+        assert_eq!(token_of(None, "authz=a.b.c"), some("a.b.c"));
+        // A password is no token, and does not count as the one of the URL.
+        assert_eq!(token_of(Some("Basic dTpw"), "authz=x"), None);
+        assert_eq!(token_of(Some("Bearer "), ""), None);
+        assert_eq!(token_of(None, ""), None);
+    }
+
+    #[test]
+    fn two_headers_are_refused() {
+        let mut headers = HeaderMap::new();
+        for value in ["Bearer a", "Bearer b"] {
+            headers.append(AUTHORIZATION, HeaderValue::from_static(value));
+        }
+        assert!(matches!(
+            token(&headers, &Cgi::new(b"")),
+            Err(RequestRefusal::Status(StatusCode::BAD_REQUEST, _))
+        ));
     }
 }

@@ -13,14 +13,12 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, EXPECT, TRANSFER_ENCODING};
-use hyper::http::request::Parts;
 use hyper::{StatusCode, Version};
-use std::future::Future;
 use tokio::time::{Instant, timeout};
 use vfs::{OpenRequest, Operation, Target};
 
 /// Permission bits of new files.
-pub(crate) const FILE_MODE: u32 = 0o664;
+const FILE_MODE: u32 = 0o664;
 
 /// Bytes of small frames that are written together.
 const WRITE_BYTES: usize = 64 * 1024;
@@ -37,7 +35,9 @@ pub(crate) async fn reply(
     let expected = ExpectedChecksums::of(context.headers())?;
     let new = NewName::of(context.target.clone())?;
     let target = sized(new.target(), body.size_hint().exact());
-    let mut body = UploadBody::new(body, &context.head);
+    let announced = body.size_hint().exact();
+    let is_http2 = context.head.version == Version::HTTP_2;
+    let mut body = UploadBody { announced, body, is_http2, progress: ClientProgress::default(), first: None };
     let file = open(context, &target, exclusive, &mut body).await?;
     match receive(context, &file, body, expected).await {
         Ok(()) => file.close().await?,
@@ -128,7 +128,7 @@ fn check(context: &RequestContext, body: &Incoming) -> Result<bool, RequestRefus
 }
 
 /// Returns the target with the size of the file, unless the client names it.
-pub(crate) fn sized(target: &Target, size: Option<u64>) -> Target {
+fn sized(target: &Target, size: Option<u64>) -> Target {
     let mut target = target.clone();
     if let Some(size) = size.filter(|_| target.cgi.get(SIZE_KEY).is_none()) {
         let own = String::from_utf8_lossy(target.cgi.as_bytes()).into_owned();
@@ -139,45 +139,31 @@ pub(crate) fn sized(target: &Target, size: Option<u64>) -> Target {
 }
 
 /// The body of a PUT. The reading of the body tells clients that wait for it to send it.
-pub(crate) struct UploadBody<'a> {
+struct UploadBody<'a> {
     body: &'a mut Incoming,
     is_http2: bool,
     /// The length that the head announces.
-    pub(crate) announced: Option<u64>,
+    announced: Option<u64>,
     progress: ClientProgress,
     /// The first part, if it was awaited before the file was opened; `Some(None)` is the end.
     first: Option<Option<Bytes>>,
 }
 
-/// A body that arrives in parts.
-pub(crate) trait BodySource {
-    /// Returns the next part, which is not empty; `None` at the end.
-    fn next(&mut self) -> impl Future<Output = Result<Option<Bytes>, RequestRefusal>> + Send;
-}
+impl UploadBody<'_> {
+    /// Waits until the first part or the end has arrived.
+    async fn wait(&mut self) -> Result<(), RequestRefusal> {
+        if self.first.is_none() {
+            self.first = Some(self.receive().await?);
+        }
+        Ok(())
+    }
 
-impl BodySource for UploadBody<'_> {
+    /// Returns the next part; `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, RequestRefusal> {
         match self.first.take() {
             Some(first) => Ok(first),
             None => self.receive().await,
         }
-    }
-}
-
-impl<'a> UploadBody<'a> {
-    /// Takes the body of the request with this head.
-    pub(crate) fn new(body: &'a mut Incoming, head: &Parts) -> Self {
-        let announced = body.size_hint().exact();
-        let is_http2 = head.version == Version::HTTP_2;
-        Self { announced, body, is_http2, progress: ClientProgress::default(), first: None }
-    }
-
-    /// Waits until the first part or the end has arrived.
-    pub(crate) async fn wait(&mut self) -> Result<(), RequestRefusal> {
-        if self.first.is_none() {
-            self.first = Some(self.receive().await?);
-        }
-        Ok(())
     }
 
     /// Reports whether the body has ended without its last frame. The library takes one that the client has reset without an
@@ -226,27 +212,27 @@ async fn receive(
     expected: ExpectedChecksums,
 ) -> Result<(), RequestRefusal> {
     let mut writer = BodyWriter { file, offset: 0, expected };
-    writer.write_all(&mut body).await?;
+    let mut pending: Vec<u8> = Vec::new();
+    while let Some(data) = body.next().await? {
+        if pending.is_empty() && data.len() >= WRITE_BYTES {
+            writer.write(&data).await?;
+            continue;
+        }
+        pending.extend_from_slice(&data);
+        if pending.len() >= WRITE_BYTES {
+            writer.write(&pending).await?;
+            pending.clear();
+        }
+    }
+    if !pending.is_empty() {
+        writer.write(&pending).await?;
+    }
     check_end(body.announced, writer.offset, context.shared().closes_connections())?;
     writer.expected.check()
 }
 
-/// Writes a body to a file, and returns its length.
-pub(crate) async fn write_body(
-    file: &RequestFile,
-    body: &mut (impl BodySource + Send),
-) -> Result<u64, RequestRefusal> {
-    let mut writer = BodyWriter { file, offset: 0, expected: ExpectedChecksums::default() };
-    writer.write_all(body).await?;
-    Ok(writer.offset)
-}
-
 /// Refuses a body that is shorter than its length, or whose connection was closed by a server that ends.
-pub(crate) fn check_end(
-    announced: Option<u64>,
-    received: u64,
-    is_closed: bool,
-) -> Result<(), RequestRefusal> {
+fn check_end(announced: Option<u64>, received: u64, is_closed: bool) -> Result<(), RequestRefusal> {
     if announced.is_some_and(|announced| announced != received) || is_closed {
         return Err(RequestRefusal::new(StatusCode::BAD_REQUEST, "The body is not complete."));
     }
@@ -261,25 +247,6 @@ struct BodyWriter<'a> {
 }
 
 impl BodyWriter<'_> {
-    async fn write_all(&mut self, body: &mut (impl BodySource + Send)) -> Result<(), RequestRefusal> {
-        let mut pending: Vec<u8> = Vec::new();
-        while let Some(data) = body.next().await? {
-            if pending.is_empty() && data.len() >= WRITE_BYTES {
-                self.write(&data).await?;
-                continue;
-            }
-            pending.extend_from_slice(&data);
-            if pending.len() >= WRITE_BYTES {
-                self.write(&pending).await?;
-                pending.clear();
-            }
-        }
-        if !pending.is_empty() {
-            self.write(&pending).await?;
-        }
-        Ok(())
-    }
-
     async fn write(&mut self, bytes: &[u8]) -> Result<(), RequestRefusal> {
         if !self.expected.is_empty() {
             self.expected.update(bytes);

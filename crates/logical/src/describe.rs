@@ -122,7 +122,6 @@ pub(crate) fn stat_with(
         offline: metadata.offline,
         posc_pending: pending,
         modified: metadata.modified,
-        modified_nanoseconds: Some(metadata.modified_nanoseconds),
         changed: metadata.changed,
         accessed: metadata.accessed,
         mode: metadata.mode & MODE_BITS & if read_only { !0o222 } else { u32::MAX },

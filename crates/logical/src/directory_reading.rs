@@ -40,8 +40,6 @@ pub(crate) struct ListingKey {
     pub(crate) read_only: bool,
     /// The algorithm of the checksum to show.
     pub(crate) algorithm: Option<Algorithm>,
-    /// Uploads in parts are shown.
-    pub(crate) shows_uploads: bool,
 }
 
 /// A directory that is being read. It is also the position of a listing that reads by itself.
@@ -135,9 +133,7 @@ impl DirectoryReading {
         let mut entries = Vec::with_capacity(names.len());
         let mut away = ByPool::new();
         for raw in names {
-            let is_upload = raw.name.starts_with(vfs::UPLOAD_PREFIX.as_bytes());
-            let is_hidden = is_upload && !self.wanted.shows_uploads;
-            if is_hidden || raw.name.contains(&b'\n') || self.told.contains(&raw.name) {
+            if raw.name.contains(&b'\n') || self.told.contains(&raw.name) {
                 continue;
             }
             match self.elsewhere(&raw) {

@@ -22,13 +22,13 @@ use crate::status::{LogicalStatus, LogicalTotals};
 use crate::third_party::{ThirdPartyCopies, ThirdPartyParts};
 use crate::wholeness::WholenessRule;
 use crate::writers::FileKey;
-use crate::{job, listing, prepare};
+use crate::{job, prepare};
 use base::{Clock, Error, ErrorKind, LogicalPath, Owner, Supervisor};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::{Backend, Metadata};
-use vfs::{Answer, Caller, FileSystem, Operation, ReplyTo, Started};
+use vfs::{Caller, FileSystem, Operation, ReplyTo, Started};
 
 /// Interval of [`Logical::tick`], which checks the hold times of unfinished files.
 const TICK: Duration = Duration::from_secs(1);
@@ -440,10 +440,6 @@ impl Logical {
 
 impl FileSystem for Logical {
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
-        if operation.names_upload() && !listing::reaches_uploads(caller) {
-            let text = "The path is disallowed. The name is reserved for uploads in parts.";
-            return Started::Done(Answer::error(ErrorKind::NotAuthorized, text));
-        }
         match &self.multi_user {
             None => self.operations.start(caller, operation, reply),
             Some(multi_user) => multi_user.start(caller, operation, reply),

@@ -45,21 +45,10 @@ pub(crate) fn start(
     scan::join(
         &listings.scans,
         caller,
-        ListingKey {
-            path: target.path,
-            detail,
-            read_only,
-            algorithm,
-            shows_uploads: reaches_uploads(caller),
-        },
+        ListingKey { path: target.path, detail, read_only, algorithm },
         reply,
     );
     Started::Pending
-}
-
-/// Reports whether a caller reaches uploads in parts, which are objects of S3 that are not there yet.
-pub(crate) fn reaches_uploads(caller: &Caller) -> bool {
-    caller.entity().is_some_and(|entity| &*entity.protocol == auth::S3_PROTOCOL)
 }
 
 /// Returns the next page. The position determines the rights, which are those of the first page.

@@ -26,8 +26,6 @@ pub(crate) enum LockUse {
     Write,
     /// Writing another file that takes the place of this one. It counts as a reader.
     Replace,
-    /// The same, beside others that do so.
-    Publish,
 }
 
 /// The numbers of open files of a path.
@@ -85,8 +83,8 @@ impl Locks {
 
     /// Adds a user of `path`, which has no trailing `/`. With `enforce`, a writer must be alone,
     /// and a reader must not coincide with a writer. A file that is replaced has no writers of any
-    /// kind. Two replacements of a file exclude each other, unless the second one is a publication, and one never begins
-    /// while the file is written.
+    /// kind. Two replacements of a file exclude each other always, and one never begins while the file
+    /// is written.
     pub(crate) fn acquire(
         self: &Arc<Self>,
         path: &LogicalPath,
@@ -98,7 +96,6 @@ impl Locks {
         let write = usage == LockUse::Write;
         let is_denied = match usage {
             LockUse::Replace => users.may_write() > 0 || users.replacing > 0,
-            LockUse::Publish => users.may_write() > 0,
             LockUse::WriteAsReader => enforce && (users.writers > 0 || users.replacing > 0),
             LockUse::Read | LockUse::Write => enforce && (users.writers > 0 || (write && users.readers > 0)),
         };
@@ -111,7 +108,7 @@ impl Locks {
         self.number_of(usage).fetch_add(1, Ordering::Relaxed);
         match usage {
             LockUse::Read => users.readers += 1,
-            LockUse::Replace | LockUse::Publish => {
+            LockUse::Replace => {
                 users.readers += 1;
                 users.replacing += 1;
             }
@@ -144,7 +141,7 @@ impl Locks {
     /// Returns the sum in which a user counts.
     fn number_of(&self, usage: LockUse) -> &AtomicUsize {
         match usage {
-            LockUse::Read | LockUse::WriteAsReader | LockUse::Replace | LockUse::Publish => &self.readers,
+            LockUse::Read | LockUse::WriteAsReader | LockUse::Replace => &self.readers,
             LockUse::Write => &self.writers,
         }
     }
@@ -199,7 +196,7 @@ impl Drop for LockTicket {
             self.locks.number_of(self.usage).fetch_sub(1, Ordering::Relaxed);
             match self.usage {
                 LockUse::Read => users.readers = users.readers.saturating_sub(1),
-                LockUse::Replace | LockUse::Publish => {
+                LockUse::Replace => {
                     users.readers = users.readers.saturating_sub(1);
                     users.replacing = users.replacing.saturating_sub(1);
                 }
@@ -265,17 +262,11 @@ mod tests {
                 let reading = locks.acquire(&path(), LockUse::Read, true).unwrap();
                 let replacing = locks.acquire(&path(), LockUse::Replace, enforce).unwrap();
                 assert!(locks.acquire(&path(), LockUse::Replace, enforce).is_err());
-                let publishing = locks.acquire(&path(), LockUse::Publish, enforce).unwrap();
-                drop(replacing);
-                let replacing = locks.acquire(&path(), LockUse::Publish, enforce).unwrap();
-                drop(publishing);
-                assert!(locks.acquire(&path(), LockUse::Replace, enforce).is_err());
                 assert!(locks.acquire(&path(), writer, true).is_err(), "{writer:?}");
                 assert!(locks.acquire(&path(), LockUse::Read, true).is_ok());
                 assert!(!locks.has_writer(&path()));
                 let forced = locks.acquire(&path(), writer, false).unwrap();
                 assert!(locks.has_writer(&path()));
-                assert!(locks.acquire(&path(), LockUse::Publish, enforce).is_err(), "{writer:?}");
                 drop((forced, reading, replacing));
                 assert_eq!(locks.counts(), LockCounts::default());
             }

@@ -21,7 +21,7 @@ use base::{CopyRange, Error, ErrorKind, LogicalPath, Owner, ReadPiece, errno_tex
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use storage::{ExistingName, Metadata, StoredFile};
+use storage::{Metadata, StoredFile};
 use vfs::{Answer, Caller, CheckpointWork, Now, OpenFile, Value};
 
 /// The parts from which an open file is built.
@@ -35,8 +35,8 @@ pub(crate) struct NewFile {
     pub(crate) writer: Option<WriterTicket>,
     pub(crate) lock: LockTicket,
     pub(crate) persist: Option<PendingTicket>,
-    /// The lock on the file that this one replaces when it is closed, and the treatment of that file.
-    pub(crate) replaces: Option<(Arc<LockTicket>, ExistingName)>,
+    /// The lock on the file that this one replaces when it is closed.
+    pub(crate) replaced_lock: Option<Arc<LockTicket>>,
     pub(crate) read_only_export: bool,
     /// The access by the open, on exports that record accesses.
     pub(crate) access: Option<RecordedAccess>,
@@ -80,8 +80,8 @@ pub(crate) struct OpenFileState {
     pub(crate) failed: AtomicBool,
     /// The ticket of a file that persists only on successful close.
     persist: Option<PendingTicket>,
-    /// The treatment of the file that this one replaces when it is closed.
-    replaces: Option<ExistingName>,
+    /// The file replaces another one when it is closed.
+    is_replacement: bool,
     /// A checkpoint is active, so changes must save the old bytes first.
     has_checkpoint: AtomicBool,
     checkpoint: Mutex<Option<FileCheckpoint>>,
@@ -144,7 +144,7 @@ impl OpenFileState {
             access: new.access,
             failed: AtomicBool::new(false),
             persist: new.persist,
-            replaces: new.replaces.as_ref().map(|(_, existing)| *existing),
+            is_replacement: new.replaced_lock.is_some(),
             has_checkpoint: AtomicBool::new(false),
             checkpoint: Mutex::default(),
             no_stored_checksum: AtomicBool::new(!new.has_checksums),
@@ -158,7 +158,7 @@ impl OpenFileState {
             grant: Mutex::default(),
             tickets: Mutex::new(Some(Tickets {
                 lock: new.lock,
-                _replaced: new.replaces.map(|(lock, _)| lock),
+                _replaced: new.replaced_lock,
                 writer: new.writer,
             })),
             flight: Mutex::default(),
@@ -280,7 +280,7 @@ impl OpenFileState {
     fn finish_persist(&self, parting: ReleaseReason) -> Result<(), Error> {
         let Some(ticket) = self.persist else { return Ok(()) };
         let spoiled = self.failed.load(Ordering::Acquire);
-        let release = PersistRelease { ticket, parting, spoiled, replaces: self.replaces };
+        let release = PersistRelease { ticket, parting, spoiled, is_replacement: self.is_replacement };
         release.finish(&self.services, &self.path, self.file.as_ref())
     }
 

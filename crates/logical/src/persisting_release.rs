@@ -2,9 +2,9 @@
 
 use crate::file_services::FileServices;
 use crate::open_file::ReleaseReason;
-use crate::persist::{PendingTicket, ReleasedFile, Replacing};
+use crate::persist::{PendingTicket, ReleasedFile};
 use base::{Error, ErrorKind, LogicalPath};
-use storage::{ExistingName, Metadata, StoredFile};
+use storage::{Metadata, StoredFile};
 
 /// The release of a handle of such a file.
 pub(crate) struct PersistRelease {
@@ -12,8 +12,8 @@ pub(crate) struct PersistRelease {
     pub(crate) parting: ReleaseReason,
     /// A write failed.
     pub(crate) spoiled: bool,
-    /// The treatment of the file that this one replaces; `None` if it replaces none.
-    pub(crate) replaces: Option<ExistingName>,
+    /// The file replaces another one.
+    pub(crate) is_replacement: bool,
 }
 
 impl PersistRelease {
@@ -24,16 +24,13 @@ impl PersistRelease {
         path: &LogicalPath,
         file: &dyn StoredFile,
     ) -> Result<(), Error> {
-        let Self { ticket, parting, spoiled, replaces } = self;
-        let is_replacement = replaces.is_some();
+        let Self { ticket, parting, spoiled, is_replacement } = self;
         let (persist, backend) = (&services.persist, services.backend.as_ref());
         let present = persist.final_path_of(ticket);
         let check = |path: &LogicalPath, found: Option<&Metadata>| services.check_replaced(path, found);
         let fate = match parting {
             ReleaseReason::Close { failed } => {
-                let replacing =
-                    Replacing { check: &check, existing: replaces.unwrap_or(ExistingName::Replace) };
-                persist.close(ticket, file, (backend, replacing), failed || spoiled).map_err(|error| {
+                persist.close(ticket, file, (backend, &check), failed || spoiled).map_err(|error| {
                     // Nobody can continue a replacement, so it is not kept.
                     if is_replacement && persist.doom(ticket) {
                         persist.remove(ticket, backend);

@@ -82,7 +82,6 @@ fn stat(inode: &Inode) -> FileStat {
         offline: false,
         posc_pending: false,
         modified: 0,
-        modified_nanoseconds: None,
         changed: 0,
         accessed: 0,
         mode: 0o644,

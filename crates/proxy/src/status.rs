@@ -25,7 +25,6 @@ pub(crate) fn file_stat(stat: &StatInfo, read_only: bool) -> FileStat {
         offline: stat.is_offline(),
         posc_pending: has(StatFlags::POSCPEND),
         modified: stat.mtime,
-        modified_nanoseconds: None,
         changed: more.map_or(stat.mtime, |more| more.ctime),
         accessed: more.map_or(stat.mtime, |more| more.atime),
         mode: if read_only { mode & !0o222 } else { mode },

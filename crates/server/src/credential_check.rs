@@ -9,7 +9,7 @@ use crate::error::StartError;
 use crate::expiry::{DAY, ExpiryProblem, WARNING_TIME};
 use crate::http_certificates::HttpCertificates;
 use crate::{login, named_protocol, tls};
-use auth::{S3Users, ServerProtocol};
+use auth::ServerProtocol;
 use config::{AuthProtocol, ConfigReport, Effective, Origin, ProblemKind, TlsCertificate};
 use std::path::Path;
 use std::time::SystemTime;
@@ -33,7 +33,6 @@ pub fn check_credentials(
     check.certificates_of_clients();
     check.entity_map();
     check.cluster_key();
-    check.users_of_s3();
 }
 
 struct CredentialCheck<'a> {
@@ -55,14 +54,6 @@ impl CredentialCheck<'_> {
 
     fn warn(&mut self, origin: &Origin, what: String) {
         self.report.add(ProblemKind::Doubtful, origin.clone(), what, "");
-    }
-
-    fn users_of_s3(&mut self) {
-        let s3 = &self.effective.http.s3;
-        let Some(path) = s3.credentials.as_ref().filter(|_| self.effective.serves_s3()) else { return };
-        if let Err(why) = S3Users::read(path) {
-            self.wrong(&s3.origin, format!("scalla.s3: {why}"));
-        }
     }
 
     fn tls(&mut self) {

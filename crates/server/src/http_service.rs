@@ -6,22 +6,18 @@
 
 use crate::detailed_monitoring::DetailedMonitors;
 use crate::error::StartError;
-use crate::http_names::{own_names, page_names};
 use crate::summary::metrics::{MetricsPlace, MetricsThreads};
 use crate::third_party;
 use crate::tls::ServerTls;
 use auth::address_text;
 use auth::ztn::{ZTN, credentials};
-use auth::{
-    Entity, HostName, LoginPeer, RefusedLogin, S3User, S3Users, Secret, ServerLogin, ServerProtocol,
-    ServerStep,
-};
-use base::{LineLimit, LogicalPath, Supervisor};
-use config::{BucketDirectory, Effective, PageReaders, PersistMode, TlsOperations};
+use auth::{Entity, HostName, LoginPeer, RefusedLogin, Secret, ServerLogin, ServerProtocol, ServerStep};
+use base::{LineLimit, Supervisor};
+use config::{Effective, PageReaders, PersistMode, TlsOperations};
 use http::{
     Config, HeaderToCgi, HttpCopyObserver, HttpCounters, HttpCredentials, HttpDoor, HttpIdentity, HttpLogin,
-    HttpPeer, HttpRefusal, ListingPolicy, MacaroonEndpoints, MetricsPage, S3Bucket, S3Service, StaticHeader,
-    StatusPages, TapeRest,
+    HttpPeer, HttpRefusal, ListingPolicy, MacaroonEndpoints, MetricsPage, StaticHeader, StatusPages,
+    TapeRest,
 };
 use net::Door;
 use session::{BearerLogin, HostRules, LoginPolicy, PendingLogins};
@@ -45,7 +41,6 @@ pub(crate) struct HttpService {
     is_ending: Arc<AtomicBool>,
     /// The place of the metrics, if there is a page with them.
     metrics: Option<MetricsPlace>,
-    users: Option<Arc<S3Users>>,
 }
 
 impl HttpService {
@@ -76,8 +71,6 @@ impl HttpService {
         let observer = monitors.copies.clone().map(|records| records as Arc<dyn HttpCopyObserver>);
         config.copies = third_party::http_copies(effective, observer);
         config.statuses = monitors.statuses.clone();
-        config.s3 = s3_service(effective)?;
-        let users = config.s3.as_ref().map(|service| service.users.clone());
         let started = HttpDoor::start(config, files.clone());
         let door = started.map_err(|source| StartError::System { what: "the threads of HTTP", source })?;
         let encrypted = if effective.network.tls.is_some() { "HTTP and HTTPS are" } else { "HTTP is" };
@@ -85,18 +78,7 @@ impl HttpService {
         let own = effective.own_http_ports().into_iter().map(|port| format!("port {port}"));
         let ports: Vec<String> = shared.into_iter().chain(own).collect();
         tracing::info!("{encrypted} served on {}", ports.join(" and "));
-        Ok(Some(Self { door: Arc::new(door), is_ending, metrics, users }))
-    }
-
-    /// Returns a function that reads the keys of the users of S3 again, and returns why they are not usable.
-    pub(crate) fn users_refresh(&self) -> Option<impl FnOnce() -> Option<String> + Send + 'static> {
-        let users = self.users.clone()?;
-        Some(move || users.refresh().err().map(|why| format!("scalla.s3: {why}")))
-    }
-
-    /// Describes the keys of the users of S3; empty without it.
-    pub(crate) fn users_state(&self) -> String {
-        self.users.as_ref().map(|users| users.state()).unwrap_or_default()
+        Ok(Some(Self { door: Arc::new(door), is_ending, metrics }))
     }
 
     /// Returns the door of the port.
@@ -174,22 +156,7 @@ fn configuration(
         metrics,
         dashboard: None,
         tape: tape_rest(effective),
-        s3: None,
     }
-}
-
-/// Returns S3, if the configuration asks for it. Its users and their keys must be known.
-fn s3_service(effective: &Effective) -> Result<Option<Arc<S3Service>>, StartError> {
-    let s3 = &effective.http.s3;
-    let Some(path) = s3.credentials.as_ref().filter(|_| effective.serves_s3()) else { return Ok(None) };
-    let users = S3Users::read(path).map_err(|why| StartError::Security(format!("scalla.s3: {why}")))?;
-    let (buckets, has_root) = effective.s3_buckets();
-    let bucket = |bucket: BucketDirectory| {
-        let path = LogicalPath::parse(bucket.path.as_bytes()).ok()?;
-        Some(S3Bucket { name: bucket.name, path })
-    };
-    let buckets = buckets.into_iter().filter_map(bucket).collect();
-    Ok(Some(Arc::new(S3Service { users: Arc::new(users), buckets, has_root, domains: s3.domains.clone() })))
 }
 
 /// Reports whether files can be uploaded: an unfinished one must be removed. In an object store and at a web server, none
@@ -225,6 +192,50 @@ fn macaroon_endpoints(effective: &Effective, tls: Option<&Arc<ServerTls>>) -> Op
     })
 }
 
+/// Returns whether a header `Host` has a name of the server.
+fn own_names(effective: &Effective, tls: Option<&Arc<ServerTls>>) -> Arc<dyn Fn(&str) -> bool + Send + Sync> {
+    let (own, tls) = (effective.host.clone(), tls.cloned());
+    Arc::new(move |host: &str| {
+        let names = tls.as_ref().map(|tls| tls.names()).unwrap_or_default();
+        names.iter().chain([&own]).any(|name| is_host_name(host, name))
+    })
+}
+
+/// Returns whether a header `Host` has a name of the server, for pages that anyone on this host may read, also without
+/// TLS. Whoever can create names in a domain could lead one of them here, so names with `*.` do not count. A name
+/// without a domain is not that of another site.
+fn page_names(
+    effective: &Effective,
+    tls: Option<&Arc<ServerTls>>,
+) -> Arc<dyn Fn(&str) -> bool + Send + Sync> {
+    let (own, tls) = (effective.host.clone(), tls.cloned());
+    Arc::new(move |host: &str| {
+        let names = tls.as_ref().map(|tls| tls.names()).unwrap_or_default();
+        let short = own.split_once('.').map(|(first, _)| first.to_owned());
+        let names = names.iter().filter(|name| !name.starts_with("*.")).chain([&own]).chain(&short);
+        names.into_iter().any(|name| is_host_name(host, name) || is_host_name(host, &format!("{name}.")))
+    })
+}
+
+/// Reports whether the value of a header `Host` is a name, with or without a port. A name of a certificate can
+/// begin with `*.`, which stands for one label.
+fn is_host_name(host: &str, name: &str) -> bool {
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
+    let host = match host.rsplit_once(':') {
+        Some((host, port)) if is_port(port) => host,
+        _ => host,
+    };
+    let is_label = |text: &str| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    match name.strip_prefix("*.") {
+        Some(domain) => host
+            .split_once('.')
+            .is_some_and(|(label, rest)| is_label(label) && rest.eq_ignore_ascii_case(domain)),
+        None => host.eq_ignore_ascii_case(name),
+    }
+}
+
 /// Returns the pages that show the figures of the server: those with metrics and the dashboard.
 fn figure_pages(
     (effective, tls): (&Effective, Option<&Arc<ServerTls>>),
@@ -258,15 +269,6 @@ impl HttpLogin for HttpLogins {
     ) -> Pin<Box<dyn Future<Output = Result<HttpIdentity, HttpRefusal>> + Send>> {
         let rules = self.0.clone();
         Box::pin(async move { rules.log_in(peer, credentials).await })
-    }
-
-    fn log_in_user(
-        &self,
-        peer: HttpPeer,
-        user: S3User,
-    ) -> Pin<Box<dyn Future<Output = Result<HttpIdentity, HttpRefusal>> + Send>> {
-        let rules = self.0.clone();
-        Box::pin(async move { rules.log_in_user(peer, &user).await })
     }
 }
 
@@ -311,31 +313,14 @@ impl HttpLoginRules {
         }
     }
 
-    fn check_encryption(&self, peer: HttpPeer) -> Result<(), HttpRefusal> {
-        match self.needs_tls && !peer.is_tls {
-            true => Err(HttpRefusal::Forbidden("This server requires encryption; use https.".to_owned())),
-            false => Ok(()),
-        }
-    }
-
-    /// Returns the identity of a user of S3. The signature is the authentication, so the protocols of other clients do
-    /// not count.
-    async fn log_in_user(&self, peer: HttpPeer, user: &S3User) -> Result<HttpIdentity, HttpRefusal> {
-        self.check_encryption(peer)?;
-        let address = peer.address.ip().to_canonical();
-        let host_name = self.host_name(address).await;
-        let known = host_name.known().filter(|_| !self.selects_by_address).map(|name| name.to_string());
-        let host = known.unwrap_or_else(|| address_text(address));
-        let entity = user.entity(&host).at(host_name, &address_text(address));
-        Ok(HttpIdentity { entity: Some(entity), host })
-    }
-
     async fn log_in(
         &self,
         peer: HttpPeer,
         credentials: HttpCredentials,
     ) -> Result<HttpIdentity, HttpRefusal> {
-        self.check_encryption(peer)?;
+        if self.needs_tls && !peer.is_tls {
+            return Err(HttpRefusal::Forbidden("This server requires encryption; use https.".to_owned()));
+        }
         let address = peer.address.ip().to_canonical();
         let host_name = self.host_name(address).await;
         let is_selected_by_name =
@@ -524,6 +509,49 @@ mod tests {
             let request = config::ConfigInput { file: Some("f".to_owned()), ..Default::default() };
             let loaded = config::load(&request, &config::MemorySource::new().with("f", text.as_str()));
             assert_eq!(accepts_uploads(&loaded.effective), expected, "{origin}: {}", loaded.report);
+        }
+    }
+
+    #[test]
+    fn pages_have_the_names_of_the_host() {
+        let request = config::ConfigInput { file: Some("f".to_owned()), ..Default::default() };
+        let mut effective = config::load(&request, &config::MemorySource::new().with("f", "")).effective;
+        effective.host = "h.example.org".to_owned();
+        let is_own = page_names(&effective, None);
+        for host in ["h.example.org", "h.example.org.:1094", "h", "h:1094", "H."] {
+            assert!(is_own(host), "{host}");
+        }
+        for host in ["", ".", "example.org", "h.example", "evil.example.org", "h.evil.example"] {
+            assert!(!is_own(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_compared_with_names() {
+        for (host, name) in [
+            ("h.example.org", "h.example.org"),
+            ("H.example.org:1094", "h.example.org"),
+            ("h.example.org:443", "*.example.org"),
+            ("[2001:db8::1]:1094", "[2001:db8::1]"),
+        ] {
+            assert!(is_host_name(host, name), "{host} {name}");
+        }
+        for (host, name) in [
+            ("", "h.example.org"),
+            ("example.org", "h.example.org"),
+            ("h.example.org.evil", "h.example.org"),
+            ("h.example.org:", "h.example.org"),
+            ("h.example.org:1/x", "h.example.org"),
+            ("h.example.org:65536", "h.example.org"),
+            ("h.example.org:+1", "h.example.org"),
+            ("u@h.example.org", "h.example.org"),
+            ("a.b.example.org", "*.example.org"),
+            (".example.org", "*.example.org"),
+            ("example.org", "*.example.org"),
+            ("evil/.example.org", "*.example.org"),
+            ("evil:1@h.example.org", "*.example.org"),
+        ] {
+            assert!(!is_host_name(host, name), "{host} {name}");
         }
     }
 }

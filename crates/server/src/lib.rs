@@ -73,7 +73,6 @@ mod frm_daemon;
 mod grid_login;
 mod host_lookups;
 mod http_certificates;
-mod http_names;
 mod http_service;
 mod issuer_keys;
 mod kerberos_login;

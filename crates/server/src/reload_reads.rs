@@ -32,7 +32,6 @@ pub(crate) struct PartRead<T> {
 pub(crate) struct ReloadReaders {
     pub(crate) keys: Arc<PartReader>,
     pub(crate) cluster_key: Arc<PartReader>,
-    pub(crate) users: Arc<PartReader>,
     pub(crate) certificate: Arc<PartReader>,
     pub(crate) rules: Arc<PartReader>,
     pub(crate) issuers: Arc<PartReader>,
@@ -44,7 +43,6 @@ impl Default for ReloadReaders {
         Self {
             keys: PartReader::new("the keys of clients"),
             cluster_key: PartReader::new("scalla.clusterkey"),
-            users: PartReader::new("the keys of scalla.s3"),
             certificate: PartReader::new("the certificate"),
             rules: PartReader::new("acc.authdb"),
             issuers: PartReader::new("token issuers"),

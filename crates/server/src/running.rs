@@ -285,11 +285,9 @@ impl RunningServer {
         let until = Instant::now() + READ_TIME_MAX;
         let keys = self.login.clone();
         let keys = keys.map(|keys| readers.keys.start(supervisor, until, move || login::refresh(&keys)));
-        let cluster = self.cluster_key().cloned();
+        let cluster_key = self.cluster_key().cloned();
         let cluster_key =
-            cluster.map(|key| readers.cluster_key.start(supervisor, until, move || key.refresh().err()));
-        let users = self.http.as_ref().and_then(HttpService::users_refresh);
-        let users = users.map(|refresh| readers.users.start(supervisor, until, refresh));
+            cluster_key.map(|key| readers.cluster_key.start(supervisor, until, move || key.refresh().err()));
         let tls = self.tls.clone();
         let tls = tls.map(|tls| readers.certificate.start(supervisor, until, move || tls.refresh()));
         let policy = self.authorization.as_ref();
@@ -302,11 +300,12 @@ impl RunningServer {
         move || {
             let mut late = Vec::new();
             let keys = read_in_time(keys, &mut late).unwrap_or_default();
-            let others = [cluster_key, users, tls].map(|part| read_in_time(part, &mut late).flatten());
+            let cluster_key = read_in_time(cluster_key, &mut late).flatten();
+            let certificate = read_in_time(tls, &mut late).flatten();
             let rules = read_in_time(rules, &mut late);
             let issuers = read_in_time(issuers, &mut late);
             let macaroons = read_in_time(macaroons, &mut late);
-            let warnings = keys.into_iter().chain(others.into_iter().flatten()).chain(late).collect();
+            let warnings = keys.into_iter().chain(cluster_key).chain(certificate).chain(late).collect();
             AccessRefresh { warnings, policy: PolicyRefresh { rules, issuers, macaroons } }
         }
     }
@@ -321,8 +320,7 @@ impl RunningServer {
         let keys = self.login.as_deref().map(login::state).unwrap_or_default();
         let certificate = self.tls.as_ref().map(|tls| tls.state()).unwrap_or_default();
         let cluster = self.cluster_key().map(|key| key.state()).unwrap_or_default();
-        let users = self.http.as_ref().map(HttpService::users_state).unwrap_or_default();
-        let states = [keys, cluster, users, certificate].into_iter().filter(|state| !state.is_empty());
+        let states = [keys, cluster, certificate].into_iter().filter(|state| !state.is_empty());
         states.collect::<Vec<_>>().join("; ")
     }
 

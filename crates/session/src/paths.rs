@@ -125,7 +125,6 @@ impl NamespaceRequest<'_> {
                 new: has(OpenOptions::NEW),
                 delete: has(OpenOptions::DELETE),
                 replace: false,
-                publish: false,
                 make_path: has(OpenOptions::MKPATH) || (has(OpenOptions::ASYNC) && creates),
                 existing_parent: None,
                 counts_as_reader: creates && (read || !(writes || appends)),

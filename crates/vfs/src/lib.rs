@@ -17,7 +17,6 @@
 //! |-------------|--------------------------------------------------------------|
 //! | `operation` | operations on the name space and on open files               |
 //! | `answer`    | answers: a value, a redirect, a wait or an error             |
-//! | `named_paths` | paths that operations name, and those of uploads in parts |
 //! | `reply`     | delivery of late answers, exactly one for each operation     |
 //! | `target`    | paths of requests, and lists of paths that are parsed lazily |
 //! | `tape`      | requests of the WLCG Tape REST API                            |
@@ -25,7 +24,6 @@
 
 mod answer;
 mod connection;
-mod named_paths;
 mod operation;
 mod reply;
 mod stat;
@@ -38,7 +36,6 @@ pub use answer::{
 };
 pub use base::Now;
 pub use connection::ClientConnection;
-pub use named_paths::{UPLOAD_PREFIX, is_in_upload};
 pub use operation::{
     AttributeWork, CachedFileCommand, Caller, CheckpointWork, CloneRange, FileOperation, IssuedMacaroon,
     ListDetail, LocateOptions, MacaroonOrder, OpenRequest, Operation, PrepareNotice, PrepareRequest,

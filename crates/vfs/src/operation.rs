@@ -206,10 +206,6 @@ pub struct OpenRequest {
     /// With `delete`: the new content takes the place of an existing file when the file is closed
     /// successfully, and that file stays as it is until then. The open then persists on close too.
     pub replace: bool,
-    /// With `replace`: the new content is written beside the path also if there is no file, and while others do the same.
-    /// The last close counts. With `new` in place of `delete`, the close fails with `ItExists` if there is a file then,
-    /// which is decided in the same step as the file appears.
-    pub publish: bool,
     /// Create missing parent directories.
     pub make_path: bool,
     /// A directory above the path that must exist: missing parents are created only below it.
@@ -487,6 +483,38 @@ impl Operation {
             _ => {}
         }
         self
+    }
+
+    /// Reports whether the operation names `path` or a directory above it. Of a list only the first
+    /// path is known before the operation runs, so a list may name every path.
+    pub fn concerns(&self, path: &LogicalPath) -> bool {
+        let names = |target: &Target| path.is_within(&target.path);
+        match self {
+            Self::Open(target, _)
+            | Self::Stat(target)
+            | Self::StatSpace(target)
+            | Self::List(target, _)
+            | Self::MakeDirectory { target, .. }
+            | Self::RemoveDirectory(target)
+            | Self::Remove(target)
+            | Self::ChangeMode { target, .. }
+            | Self::Truncate { target, .. }
+            | Self::Attributes(target, _)
+            | Self::Checksum(target)
+            | Self::CancelChecksum(target)
+            | Self::QueryAttributes(target)
+            | Self::QuerySpace(target)
+            | Self::Cache(target, _)
+            | Self::IssueMacaroon(target, _) => names(target),
+            Self::Locate(target, _) => target.as_ref().is_some_and(names),
+            Self::Rename { from, to, .. } => names(from) || names(to),
+            Self::StatMany(_) | Self::Prepare(..) => true,
+            Self::ListMore(_)
+            | Self::CancelPrepare { .. }
+            | Self::QueryPrepare { .. }
+            | Self::QueryOpaque { .. }
+            | Self::Tape(_) => false,
+        }
     }
 }
 

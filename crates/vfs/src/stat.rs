@@ -69,8 +69,6 @@ pub struct FileStat {
     pub posc_pending: bool,
     /// Modification time in seconds since the epoch.
     pub modified: i64,
-    /// Nanoseconds of the modification time; `None` if only its seconds are known.
-    pub modified_nanoseconds: Option<u32>,
     /// Change time in seconds since the epoch.
     pub changed: i64,
     /// Access time in seconds since the epoch.

@@ -524,7 +524,6 @@ fn stat() -> FileStat {
         offline: false,
         posc_pending: false,
         modified: 1_795_187_167,
-        modified_nanoseconds: None,
         changed: 1_795_187_168,
         accessed: 1_795_187_172,
         mode: 0o644,

@@ -9,7 +9,6 @@ use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::http_certificates::{self, check_certificates};
 use super::http_copies;
-use super::s3_front_end;
 use super::shared::{RESTRICTS, STOPS_UNPROTECTED, apply_not_yet};
 use super::standing::{Standing, UsageFrequency};
 use crate::effective::{
@@ -219,13 +218,6 @@ pub(super) const SECTION: Section = Section {
                    it answers 501 if no export stages files. Files with these names are then not reached by HTTP. A line adds to \
                    earlier ones, and its readers of a page replace theirs; `off` withdraws all pages.")
             .example("status metrics 192.0.2.0/24 2001:db8::/32"),
-        Directive::new(&["scalla.s3"], UsageFrequency::Common, s3_front_end::GRAMMAR, s3_front_end::service)
-            .default("off")
-            .help("Serves S3 on the port of HTTP, see `docs/s3.md`. The file has the keys, in sections that name their users, and \
-                   must not be readable by others. A bucket is a directory: with `bucket`, those of the lines, otherwise each \
-                   export with one component, and if `/` is exported, each directory in it. `domain`: also the name of the host \
-                   names the bucket, as in `BUCKET.s3.example.org`. A line adds to earlier ones; `off` withdraws all.")
-            .example("credentials /etc/xrootd/s3.users bucket cms /store/cms"),
     ],
 };
 
@@ -448,7 +440,6 @@ pub(super) fn note_guard(arguments: &Arguments<'_>, what: String, draft: &mut Dr
 /// Reports directives that would have to restrict HTTP, and those that are without effect.
 pub(crate) fn check_http(effective: &Effective, report: &mut ConfigReport) {
     let http = &effective.http;
-    s3_front_end::check(effective, report);
     if !effective.serves_http() {
         return;
     }

@@ -43,7 +43,6 @@ mod protocol_parameters;
 mod proxy;
 mod purge;
 mod residency;
-mod s3_front_end;
 mod security;
 mod shared;
 mod standing;

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::address_range::AddressRange;
-use super::s3_front_end::S3FrontEnd;
 use crate::setting::{Origin, Setting};
 
 /// Default of `http.maxdelay`.
@@ -153,8 +152,6 @@ pub struct HttpConfig {
     pub delay_max: Setting<Duration>,
     /// `scalla.http`: the pages about the server itself.
     pub pages: Setting<ServerPages>,
-    /// `scalla.s3`: S3 for clients.
-    pub s3: Setting<S3FrontEnd>,
     /// `http.exthandler … libXrdHttpTPC.so`: clients can order third-party copies.
     pub copies: Setting<bool>,
     /// `+notls` of that directive: also without a certificate.
@@ -197,7 +194,6 @@ impl Default for HttpConfig {
             cors_origins: Vec::new(),
             delay_max: Setting::new(DELAY_MAX, Origin::Default),
             pages: Setting::default(),
-            s3: Setting::default(),
             copies: off(),
             copies_without_tls: false,
             macaroons: off(),

@@ -26,7 +26,6 @@ mod process;
 mod protocol;
 mod proxy;
 mod residency;
-mod s3_front_end;
 mod security;
 mod stage_fault;
 mod storage;
@@ -105,8 +104,6 @@ pub use residency::{
     RecordDestination, ResidencyConfig, STAGE_PLACES_MAX, StageForm, StageProgram, StageShare,
     TransferMonitoring,
 };
-pub(crate) use s3_front_end::is_bucket;
-pub use s3_front_end::{BucketDirectory, S3FrontEnd};
 pub use security::{
     AUTH_PROTOCOLS_MAX, AuthBinding, AuthProtocol, EntityMapFile, EntityProgram, KRB5_TICKET_FILE,
     Krb5Options, LOGIN_TOKEN_BYTES_DEFAULT, PWD_FAILURES_MAX, PwdOptions, SSS_LIFETIME, SSS_REFRESH,

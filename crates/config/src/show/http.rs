@@ -1,9 +1,7 @@
 //! The values of HTTP as text.
 
 use super::lines::{EffectiveLines, Reload, time};
-use crate::effective::{
-    Effective, HttpConfig, HttpCopyNetworks, HttpPort, PageReaders, S3FrontEnd, ServerPages,
-};
+use crate::effective::{Effective, HttpConfig, HttpCopyNetworks, HttpPort, PageReaders, ServerPages};
 use std::path::PathBuf;
 
 pub(super) fn show(effective: &Effective, lines: &mut EffectiveLines) {
@@ -72,15 +70,6 @@ pub(super) fn show(effective: &Effective, lines: &mut EffectiveLines) {
     lines.add(Reload::Restart, "http.cadir", &values.authority_directory, path);
     lines.add(Reload::Restart, "http.cafile", &values.authority_file, path);
     lines.restart("scalla.http", &values.pages, pages);
-    lines.restart("scalla.s3", &values.s3, s3);
-}
-
-fn s3(s3: &S3FrontEnd) -> String {
-    let credentials = s3.credentials.iter().map(|path| format!("credentials {}", path.display()));
-    let domains = s3.domains.iter().map(|domain| format!("domain {domain}"));
-    let buckets = s3.buckets.iter().map(|bucket| format!("bucket {} {}", bucket.name, bucket.path));
-    let words: Vec<String> = credentials.chain(domains).chain(buckets).collect();
-    if words.is_empty() { "off".to_owned() } else { words.join(" ") }
 }
 
 fn pages(pages: &ServerPages) -> String {

@@ -23,7 +23,7 @@ pub use remote::{
     Copies, EndedHttpCopy, HttpCopyObserver, RemoteDownload, RemoteFailure, RemoteFuture, RemoteParts,
     RemotePeer, RemoteRanges, RemoteRequest, RemoteServers, UploadSource,
 };
-pub(crate) use slots::{HttpCopySlot, HttpCopySlots};
+pub(crate) use slots::HttpCopySlots;
 
 use crate::call::{CallFailure, RequestFile};
 use crate::conditions;
@@ -39,6 +39,7 @@ use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use progress::CopyProgress;
 use request::{CopyDirection, CopyRequest};
+use slots::HttpCopySlot;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -292,7 +293,7 @@ fn take_descriptor(context: &RequestContext) -> Result<(Descriptor, HeldShare), 
 }
 
 /// Waits until the client has disconnected.
-pub(crate) async fn until_disconnected(caller: &Caller) {
+async fn until_disconnected(caller: &Caller) {
     while !caller.is_disconnected() {
         tokio::time::sleep(DISCONNECT_LOOK).await;
     }

@@ -13,8 +13,6 @@ use tokio::time::timeout;
 /// copies of one do not hold up those of others.
 pub(crate) struct HttpCopySlots {
     all: Arc<Semaphore>,
-    /// The places of a host, and those of one of its users.
-    sizes: (usize, usize),
     parts: Mutex<HashMap<SlotOwner, Weak<Semaphore>>>,
 }
 
@@ -28,7 +26,7 @@ enum SlotOwner {
 
 /// A place. It is free again on drop.
 #[must_use = "the place is free on drop"]
-pub(crate) struct HttpCopySlot {
+pub(super) struct HttpCopySlot {
     _held: Vec<HeldPart>,
 }
 
@@ -37,12 +35,7 @@ type HeldPart = (OwnedSemaphorePermit, Arc<Semaphore>);
 
 impl HttpCopySlots {
     pub(crate) fn new() -> Self {
-        Self::with_sizes(COPIES_MAX, COPIES_PER_HOST_MAX, COPIES_PER_USER_MAX)
-    }
-
-    /// Returns places for operations of another kind: for all clients, for a host, and for one of its users.
-    pub(crate) fn with_sizes(all: usize, host: usize, user: usize) -> Self {
-        Self { all: Arc::new(Semaphore::new(all)), sizes: (host, user), parts: Mutex::default() }
+        Self { all: Arc::new(Semaphore::new(COPIES_MAX)), parts: Mutex::default() }
     }
 
     fn part(&self, owner: SlotOwner, size: usize) -> Arc<Semaphore> {
@@ -57,7 +50,7 @@ impl HttpCopySlots {
     }
 
     /// Waits for a place for a copy of a user of a host; `None` if there is none within this time.
-    pub(crate) async fn take(
+    pub(super) async fn take(
         &self,
         address: IpAddr,
         user: Option<&str>,
@@ -65,8 +58,8 @@ impl HttpCopySlots {
     ) -> Option<HttpCopySlot> {
         let host = ClientHost::from(Some(address));
         let parts = [
-            self.part(SlotOwner::User(host, user.map(Box::from)), self.sizes.1),
-            self.part(SlotOwner::Host(host), self.sizes.0),
+            self.part(SlotOwner::User(host, user.map(Box::from)), COPIES_PER_USER_MAX),
+            self.part(SlotOwner::Host(host), COPIES_PER_HOST_MAX),
             self.all.clone(),
         ];
         let places = async {

@@ -165,7 +165,7 @@ fn make_handle(
         writer: parts.writer,
         lock: parts.lock,
         persist,
-        replaces: plan.replaces.as_ref().map(|replaced| (replaced.lock.clone(), replaced.existing)),
+        replaced_lock: plan.replaces.as_ref().map(|replaced| replaced.lock.clone()),
         read_only_export: export.is_read_only(),
         access: export.access_interval.map(|interval| RecordedAccess::now(interval, clock)),
         empty: metadata.size == 0,

@@ -169,9 +169,8 @@ fn sync_directories(opener: &OpenServices, plan: &OpenPlan, made: &[LogicalPath]
 }
 
 fn reserve(opener: &OpenServices, plan: &OpenPlan) -> Result<PendingTicket, Error> {
-    let replaced = plan.replaces.as_ref().and_then(|replaced| replaced.metadata.as_ref());
-    let mode = match replaced {
-        Some(replaced) => replaced.mode & describe::MODE_BITS & !describe::MODE_PENDING,
+    let mode = match &plan.replaces {
+        Some(replaced) => replaced.metadata.mode & describe::MODE_BITS & !describe::MODE_PENDING,
         None => opener.creation_modes.of_file(plan.request.mode),
     };
     let attempt = || {
@@ -209,8 +208,7 @@ fn prepare(
         .map_err(|e| plan.unable(e))?;
     if let Some(replaced) = &plan.replaces {
         // A client learns before it sends the content that the owner cannot be kept.
-        let metadata = replaced.metadata.as_ref();
-        return metadata.map_or(Ok(()), |kept| persist::keep_owner(file, kept)).map_err(|e| plan.unable(e));
+        return persist::keep_owner(file, &replaced.metadata).map_err(|e| plan.unable(e));
     }
     if !plan.creates {
         return Ok(());

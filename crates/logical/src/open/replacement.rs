@@ -12,63 +12,44 @@ use crate::wholeness::Wholeness;
 use base::{Error, LogicalPath};
 use std::io;
 use std::sync::Arc;
-use storage::{Backend, ExistingName, Metadata, OpenMode};
+use storage::{Backend, Metadata, OpenMode};
 use vfs::OpenRequest;
 
 /// A file that an open replaces.
 pub(super) struct ReplacedFile {
     /// Its path.
     pub(super) path: LogicalPath,
-    /// Its status at the open; `None` if there was none.
-    pub(super) metadata: Option<Metadata>,
-    /// The treatment of a file that is there at the close.
-    pub(super) existing: ExistingName,
+    /// Its status at the open.
+    pub(super) metadata: Metadata,
     /// So that nobody writes a file that is going to be replaced.
     pub(super) lock: Arc<LockTicket>,
 }
 
 /// Returns the plan by which an open writes a replacement; `None` if it does not, because there is no
-/// complete file to be kept, or an unfinished one in place of a file to be published. To be called under a claim of the name.
+/// complete file to be kept. To be called under a claim of the name.
 pub(super) fn plan_replacement(opener: &OpenServices, plan: &OpenPlan) -> Result<Option<OpenPlan>, Error> {
     let services = &opener.services;
-    let OpenRequest { replace, delete, publish, new, .. } = plan.request;
-    if !(replace && (delete || (publish && new))) || plan.copy.is_some() {
+    if !(plan.request.replace && plan.request.delete) || plan.copy.is_some() {
         return Ok(None);
     }
     let metadata = match services.backend.stat(&plan.plain) {
-        Ok(metadata) => Some(metadata),
-        Err(error) if storage::is_missing(&error) && publish => None,
+        Ok(metadata) => metadata,
         Err(error) if storage::is_missing(&error) => return Ok(None),
         Err(error) => return Err(plan.unable(error)),
     };
-    if services.persist.is_pending(&plan.plain) {
+    super::finish::check_kind(plan, &metadata)?;
+    if services.persist.is_pending(&plan.plain)
+        || services.wholeness.at(&plan.plain, &metadata) != Wholeness::Whole
+    {
         return Ok(None);
     }
-    let usage = if publish { LockUse::Publish } else { LockUse::Replace };
-    match &metadata {
-        // An unfinished file on a disk that is away has the name.
-        None if services.persist.absent().has_identified(&plan.plain) => return Ok(None),
-        None => {}
-        Some(metadata) => {
-            super::finish::check_kind(plan, metadata)?;
-            if services.wholeness.at(&plan.plain, metadata) != Wholeness::Whole {
-                return Ok(None);
-            }
-            if new {
-                return Err(plan.unable(io::Error::from_raw_os_error(errno::EXISTS)));
-            }
-        }
-    }
-    let lock = services.open_table.locks.acquire(&plan.plain, usage, plan.enforce_lock)?;
-    services.check_replaced(&plan.plain, metadata.as_ref()).map_err(|e| plan.unable(e))?;
-    if metadata.is_some() {
-        // A rename needs the right to change the directory only. A client must be able to write the file, too.
-        let writing = OpenMode { write: true, ..OpenMode::default() };
-        services.backend.open(&plan.plain, &writing).map_err(|e| plan.unable(e))?;
-    }
+    let lock = services.open_table.locks.acquire(&plan.plain, LockUse::Replace, plan.enforce_lock)?;
+    services.check_replaced(&plan.plain, Some(&metadata)).map_err(|e| plan.unable(e))?;
+    // A rename needs the right to change the directory only. A client must be able to write the file, too.
+    let writing = OpenMode { write: true, ..OpenMode::default() };
+    services.backend.open(&plan.plain, &writing).map_err(|e| plan.unable(e))?;
     let beside = beside(services.backend.as_ref(), &plan.plain).map_err(|e| plan.unable(e))?;
-    let existing = if new { ExistingName::Keep } else { ExistingName::Replace };
-    let replaces = ReplacedFile { path: plan.plain.clone(), metadata, existing, lock: Arc::new(lock) };
+    let replaces = ReplacedFile { path: plan.plain.clone(), metadata, lock: Arc::new(lock) };
     Ok(Some(OpenPlan {
         plain: beside,
         path: plan.path.clone(),

@@ -29,7 +29,7 @@ impl UnfinishedFiles {
         &self,
         ticket: PendingTicket,
         file: &dyn StoredFile,
-        (backend, replacing): (&dyn Backend, Replacing<'_>),
+        (backend, check): (&dyn Backend, ReplacedCheck<'_>),
         failed: bool,
     ) -> io::Result<ReleasedFile> {
         let settled = self.table().close_handle(ticket, failed, self.clock.now() + self.config.hold);
@@ -40,7 +40,7 @@ impl UnfinishedFiles {
                 Err(io::Error::other("the client that took this file over has disconnected"))
             }
             CloseDecision::Spoiled => Err(spoiled()),
-            CloseDecision::Whole => self.make_whole(ticket, file, (backend, replacing)),
+            CloseDecision::Whole => self.make_whole(ticket, file, (backend, check)),
         }
     }
 
@@ -57,7 +57,7 @@ impl UnfinishedFiles {
         &self,
         ticket: PendingTicket,
         file: &dyn StoredFile,
-        (backend, replacing): (&dyn Backend, Replacing<'_>),
+        (backend, check): (&dyn Backend, ReplacedCheck<'_>),
     ) -> io::Result<ReleasedFile> {
         let _closing = CompletingClose { persist: self, number: ticket.number };
         let Some(path) = self.path_of(ticket) else { return Ok(ReleasedFile::Kept) };
@@ -81,7 +81,7 @@ impl UnfinishedFiles {
             None => return Ok(ReleasedFile::Kept),
         };
         let completed = match &target {
-            Some(target) => self.replace((&path, target), (file, synced, mode), (backend, replacing)),
+            Some(target) => self.replace((&path, target), (file, synced, mode), (backend, check)),
             None => synced.make_whole(mode).map(|_| ReleasedFile::Persisted),
         };
         let completed = completed.inspect_err(|error| {
@@ -102,17 +102,14 @@ impl UnfinishedFiles {
         &self,
         (path, target): (&LogicalPath, &LogicalPath),
         (file, synced, mode): (&dyn StoredFile, SyncedFile<'_>, u32),
-        (backend, replacing): (&dyn Backend, Replacing<'_>),
+        (backend, check): (&dyn Backend, ReplacedCheck<'_>),
     ) -> io::Result<ReleasedFile> {
         let replaced = match backend.stat(target) {
             Ok(metadata) => Some(metadata),
             Err(error) if storage::is_missing(&error) => None,
             Err(error) => return Err(error),
         };
-        if replaced.is_some() && replacing.existing == ExistingName::Keep {
-            return Err(io::Error::from_raw_os_error(errno::EXISTS));
-        }
-        (replacing.check)(target, replaced.as_ref())?;
+        check(target, replaced.as_ref())?;
         if self.number_at(target).is_some() {
             return Err(io::Error::from_raw_os_error(errno::TEXT_BUSY));
         }
@@ -127,15 +124,7 @@ impl UnfinishedFiles {
             keep_attributes(backend, target, file)?;
             keep_access_list(backend, target, file)?;
         }
-        synced.replace(mode, || backend.rename(path, target, replacing.existing, None)).map_err(|error| {
-            match error.raw_os_error() {
-                // The file system cannot rename without replacing.
-                Some(errno::INVALID) if replacing.existing == ExistingName::Keep => {
-                    io::Error::from_raw_os_error(errno::UNSUPPORTED)
-                }
-                _ => error,
-            }
-        })?;
+        synced.replace(mode, || backend.rename(path, target, ExistingName::Replace, None))?;
         // From here on the new file is in place, whatever fails.
         if self.config.durability == Durability::Synced
             && let Err(error) = backend.sync_name(target)
@@ -190,15 +179,7 @@ impl UnfinishedFiles {
 }
 
 /// Decides whether a file may be replaced, of which this is the status if it exists.
-type ReplacedCheck<'a> = &'a dyn Fn(&LogicalPath, Option<&Metadata>) -> io::Result<()>;
-
-/// The treatment of the file that another one replaces when it is closed.
-#[derive(Clone, Copy)]
-pub(crate) struct Replacing<'a> {
-    pub(crate) check: ReplacedCheck<'a>,
-    /// With [`ExistingName::Keep`] there must be no file.
-    pub(crate) existing: ExistingName,
-}
+pub(crate) type ReplacedCheck<'a> = &'a dyn Fn(&LogicalPath, Option<&Metadata>) -> io::Result<()>;
 
 /// Gives a file the owner and the group of the one that it replaces.
 pub(crate) fn keep_owner(file: &dyn StoredFile, replaced: &Metadata) -> io::Result<()> {
@@ -209,17 +190,15 @@ pub(crate) fn keep_owner(file: &dyn StoredFile, replaced: &Metadata) -> io::Resu
     file.set_owner(replaced.uid, replaced.gid)
 }
 
-/// Gives a file the attributes that clients have set for the one that it replaces, and not for the file itself.
-/// Checksums and records of the server describe the former content, and stay with it.
+/// Gives a file the attributes that clients have set for the one that it replaces. Checksums and records
+/// of the server describe the former content, and stay with it.
 fn keep_attributes(backend: &dyn Backend, target: &LogicalPath, file: &dyn StoredFile) -> io::Result<()> {
     let names = match backend.attributes(target) {
         Err(error) if error.raw_os_error() == Some(errno::UNSUPPORTED) => return Ok(()),
         names => names?,
     };
     for name in names.iter().filter(|name| name.starts_with(CLIENT_ATTRIBUTE_PREFIX)) {
-        if file.attribute(name)?.is_none()
-            && let Some(value) = backend.attribute(target, name)?
-        {
+        if let Some(value) = backend.attribute(target, name)? {
             file.set_attribute(name, &value, false)?;
         }
     }

@@ -34,7 +34,7 @@ pub use administration::ClearOutcome;
 use base::{Clock, Identity, LogicalPath};
 use claim::Claims;
 pub(crate) use claim::{ClaimScope, PathClaim};
-pub(crate) use closing::{Replacing, keep_owner};
+pub(crate) use closing::keep_owner;
 use log::UnfinishedJournal;
 pub(crate) use log::{UnfinishedRecord, escape};
 use mark::MarkedFile;

@@ -213,7 +213,6 @@ fn stat_of(text: &StatText<'_>) -> FileStat {
         offline: has(StatFlags::OFFLINE),
         posc_pending: has(StatFlags::POSCPEND),
         modified: text.mtime,
-        modified_nanoseconds: None,
         changed: extended.ctime,
         accessed: extended.atime,
         mode: extended.mode,

@@ -256,7 +256,6 @@ pub fn stat() -> FileStat {
         offline: false,
         posc_pending: false,
         modified: 1,
-        modified_nanoseconds: None,
         changed: 2,
         accessed: 3,
         mode: 0o644,
