@@ -189,6 +189,35 @@ def test_the_last_lines_are_read_before_the_server_ends(started):
     assert [line.rpartition(" ")[2] for line in site.lines()] == ["/f", "end"]
 
 
+def test_all_files_are_closed_before_the_last_line(started):
+    """Also those of sessions with a request in progress."""
+    site = started(peers.Ours(settings=""), "openw closew")
+    connections = [raw.Connection(site.server) for _ in range(20)]
+    for number, connection in enumerate(connections):
+        for half in "ab":
+            handle = connection.open(f"/f{number}{half}", raw.O_UPDT | raw.O_NEW)
+        # A write of which only the head and a part have come.
+        connection.send(raw.request(9, raw.WRITE, handle + bytes(12), bytes(1_000_000))[:1000])
+    wait_until(lambda: len(site.lines()) == 40)
+    site.server.stop()
+    assert sorted(line.split()[1] for line in site.lines()) == ["closew"] * 40 + ["openw"] * 40
+
+
+def test_no_client_makes_its_events_too_long_to_be_reported(started):
+    for target, limit in [("|{work}/recorder a -b", 48 * 1024), (">{work}/run/events", 4096)]:
+        site = started(peers.Ours(settings=""), "mkdir", ["mkdir $TID mkdir $LFN $CGI"], target=target)
+        path = b"".join(b"/" + b"\x01" * 200 for _ in range(6))
+        with raw.Connection(site.server) as connection:
+            connection.ask(raw.MKDIR, b"\x01" + bytes(13) + b"\x01\xed", path + b"?x=" + b"y" * 100)
+        if "recorder" in target:
+            shown = site.events(1)[0].encode()
+            assert shown == b"mkdir " + path.replace(b"\x01", b"\\x01") + b" x=" + b"y" * 100
+        else:
+            with open(site.work / "run" / "events", "rb") as reader:
+                line = reader.readline()
+            assert len(line) <= limit and line.endswith(b"\\x01\\...\n")
+
+
 def test_a_program_that_reads_nothing_delays_nobody(started):
     site = started(peers.Ours(settings=""), "mkdir msgs 1 1", ["mkdir " + "x" * 3000], script="#!/bin/sh\nexec sleep 600\n")
     connection = raw.Connection(site.server)

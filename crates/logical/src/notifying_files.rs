@@ -5,7 +5,7 @@
 //! reported in their order. A file is reported as closed in any case: by its client, after an error, or because the
 //! client has left.
 
-use base::LogicalPath;
+use base::{Cgi, LogicalPath};
 use config::NotifyEvent;
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -17,6 +17,9 @@ use vfs::{
     Answer, Caller, FileOperation, FileSystem, Now, OpenFile, Opened, Operation, RedirectAnswer, ReplyTo,
     Started, Target, Value,
 };
+
+/// Maximum length of opaque text in bytes that an event has. An open file keeps it until its close.
+const CGI_BYTES_MAX: usize = 4096;
 
 /// The values of an event.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +42,17 @@ pub struct NotifyValues<'a> {
 pub trait NotifyReceiver: Send + Sync {
     /// Receives an event. It is called on event loops and threads of pools, so it must not block.
     fn notify(&self, event: NotifyEvent, values: NotifyValues<'_>);
+
+    /// Reports whether it needs the opaque text of paths.
+    fn needs_cgi(&self) -> bool {
+        true
+    }
+
+    /// Learns that a file is open whose close will be reported, if that is an event.
+    fn close_follows(&self) {}
+
+    /// Learns that such a close was reported.
+    fn close_reported(&self) {}
 }
 
 /// A file system that reports what clients do.
@@ -101,7 +115,14 @@ impl NotifyingFiles {
 
     fn subject(&self, caller: &Arc<Caller>, target: &Target, reply: &ReplyTo) -> Subject {
         let (reports, session) = (self.reports.clone(), reply.owner().0);
-        Subject { reports, caller: caller.clone(), session, target: target.clone() }
+        let is_kept = target.cgi.as_bytes().len() <= CGI_BYTES_MAX && reports.receiver.needs_cgi();
+        let cgi = if is_kept { target.cgi.clone() } else { Cgi::default() };
+        Subject {
+            reports,
+            caller: caller.clone(),
+            session,
+            target: Target { path: target.path.clone(), cgi },
+        }
     }
 
     fn open(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
@@ -186,6 +207,7 @@ fn opened(answer: Answer, subject: &Subject, opening: Opening) -> Answer {
             let is_written = AtomicBool::new(!opening.writes || !reports.has(NotifyEvent::FirstWrite));
             let life =
                 OpenLife { subject: subject.clone(), close, is_written, is_closed: AtomicBool::new(false) };
+            reports.receiver.close_follows();
             Arc::new(NotifyingFile { file, life: Arc::new(life) }) as Arc<dyn OpenFile>
         }
         false => file,
@@ -212,6 +234,7 @@ impl OpenLife {
 
     fn report_close(&self, size: u64) {
         self.subject.reports.send(self.close, NotifyValues { size, ..self.subject.values() });
+        self.subject.reports.receiver.close_reported();
     }
 }
 

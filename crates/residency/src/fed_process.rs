@@ -145,13 +145,9 @@ impl FedProcess {
         !matches!(waitid(WaitId::Pid(pid), options), Ok(None) | Err(Errno::INTR))
     }
 
-    /// Ends its input, and waits for its end for a limited time.
+    /// Ends its input. Its end follows, if it reads to the end.
     pub fn end_input(&mut self) {
         drop(self.child.stdin.take());
-        let until = Instant::now() + ENDING;
-        while !self.has_ended() && Instant::now() < until {
-            std::thread::sleep(LOOK / 10);
-        }
     }
 
     /// Ends it with its process group, and returns how it has ended. With `is_orderly` it may end by itself before, because

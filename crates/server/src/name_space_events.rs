@@ -3,7 +3,7 @@
 //!
 //! The lines go to the named pipe of the daemon. A thread writes them, so that no transfer and no purge waits for the daemon.
 
-use crate::line_feed::{LineFeed, PipeReaders, PipeReceiver, WaitingLines};
+use crate::line_feed::{LineFeed, PIPE_LINE_BYTES_MAX, PipeReaders, PipeReceiver, WaitingLines};
 use base::LogicalPath;
 use config::{Effective, NameSpaceDaemon};
 use residency::{EndedCopy, TransferDirection};
@@ -86,7 +86,13 @@ impl NameSpaceEvents {
             let readers = if self.waits { PipeReaders::Required } else { PipeReaders::Optional };
             let receiver = PipeReceiver::new(pipe.clone(), readers);
             let receive = move |lines: &WaitingLines| receiver.run(lines);
-            *feed = LineFeed::start("the name space daemon", "cns-events", WAITING_BYTES_MAX, receive).ok();
+            *feed = LineFeed::start(
+                "the name space daemon",
+                "cns-events",
+                (WAITING_BYTES_MAX, PIPE_LINE_BYTES_MAX),
+                receive,
+            )
+            .ok();
         }
         let Some(feed) = feed.as_ref() else { return self.warn("no thread can be started") };
         for line in lines(name) {

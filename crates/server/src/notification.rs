@@ -2,7 +2,10 @@
 
 use crate::copy_programs::check_executable;
 use crate::error::StartError;
-use crate::line_feed::{LineFeed, PipeReaders, PipeReceiver, ProgramReceiver, prepare_pipe};
+use crate::line_feed::{
+    LineFeed, PIPE_LINE_BYTES_MAX, PROGRAM_LINE_BYTES_MAX, PipeReaders, PipeReceiver, ProgramReceiver,
+    prepare_pipe,
+};
 use base::{Cgi, Identity};
 use config::{Effective, NotifyEvent, NotifyMessage, NotifyPart, NotifyTarget, NotifyVariable};
 use logical::{NotifyReceiver, NotifyValues, NotifyingFiles};
@@ -11,25 +14,53 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use vfs::FileSystem;
 
 /// The receiver in the log.
 const NAME: &str = "the receiver of ofs.notify";
 
-/// The keys of tokens, and of the files that a client grants to another server.
-const SECRET_KEYS: [&str; 2] = [auth::tokens::TOKEN_KEY, "tpc.key"];
+/// The keys of third-party copies that are shown. Others give rights: `tpc.key`, and `tpc.scgi` with the token for the source.
+const COPY_KEYS: [&[u8]; 4] = [b"tpc.src", b"tpc.dst", b"tpc.lfn", b"tpc.org"];
+
+/// Ends a line that was cut. No name makes it, because a backslash of a name is escaped.
+const CUT: &[u8] = b"\\...\n";
+
+/// Maximum time in which files are closed at the end of the server.
+const CLOSE_TIME: Duration = Duration::from_secs(2);
+
+/// Interval between looks whether they are.
+const CLOSE_LOOK: Duration = Duration::from_millis(5);
 
 /// The events of a server as lines.
 pub(crate) struct EventLines {
     messages: BTreeMap<NotifyEvent, NotifyMessage>,
     feed: LineFeed,
+    /// Open files whose close will be reported.
+    open_files: AtomicUsize,
 }
 
 impl NotifyReceiver for EventLines {
     fn notify(&self, event: NotifyEvent, values: NotifyValues<'_>) {
         if let Some(message) = self.messages.get(&event) {
-            self.feed.send(line(message, &values));
+            self.feed.send(fitting_line(message, &values, self.feed.line_bytes_max()));
         }
+    }
+
+    fn needs_cgi(&self) -> bool {
+        let is_cgi = |part: &NotifyPart| {
+            matches!(part, NotifyPart::Variable(NotifyVariable::Cgi | NotifyVariable::NewCgi))
+        };
+        self.messages.values().any(|message| message.parts.iter().any(is_cgi))
+    }
+
+    fn close_follows(&self) {
+        self.open_files.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn close_reported(&self) {
+        self.open_files.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -56,16 +87,20 @@ fn start(effective: &Effective) -> Result<Option<Arc<EventLines>>, StartError> {
                 StartError::Notification(format!("{reason}; name an executable program in ofs.notify"))
             })?;
             let receiver = ProgramReceiver::new(program.clone(), "ofs.notify");
-            LineFeed::start(NAME, "notify", bytes_max, move |lines| receiver.run(lines))
+            LineFeed::start(NAME, "notify", (bytes_max, PROGRAM_LINE_BYTES_MAX), move |lines| {
+                receiver.run(lines)
+            })
         }
         NotifyTarget::Pipe(path) => {
             prepare_pipe(path).map_err(|error| StartError::Notification(pipe_fault(path, error)))?;
             let receiver = PipeReceiver::new(path.clone(), PipeReaders::Served);
-            LineFeed::start(NAME, "notify", bytes_max, move |lines| receiver.run(lines))
+            LineFeed::start(NAME, "notify", (bytes_max, PIPE_LINE_BYTES_MAX), move |lines| {
+                receiver.run(lines)
+            })
         }
     };
     let feed = feed.map_err(|source| StartError::System { what: "a thread", source })?;
-    Ok(Some(Arc::new(EventLines { messages, feed })))
+    Ok(Some(Arc::new(EventLines { messages, feed, open_files: AtomicUsize::new(0) })))
 }
 
 fn pipe_fault(path: &Path, error: Errno) -> String {
@@ -100,9 +135,13 @@ pub(crate) fn watch(
     Ok((watched, Some(lines)))
 }
 
-/// Gives the receiver the lines that wait, and ends it.
+/// Waits until the files of clients are closed, gives the receiver the lines that wait, and ends it.
 pub(crate) async fn end(lines: Option<Arc<EventLines>>) {
     let Some(lines) = lines else { return };
+    let until = Instant::now() + CLOSE_TIME;
+    while lines.open_files.load(Ordering::Acquire) > 0 && Instant::now() < until {
+        tokio::time::sleep(CLOSE_LOOK).await;
+    }
     let (done, ended) = tokio::sync::oneshot::channel::<()>();
     let end = move || {
         lines.feed.end();
@@ -114,8 +153,25 @@ pub(crate) async fn end(lines: Option<Arc<EventLines>>) {
     }
 }
 
-/// Returns the line of an event, with its end.
-fn line(message: &NotifyMessage, values: &NotifyValues<'_>) -> Vec<u8> {
+/// Returns the line of an event, with its end. One that is longer than `bytes_max` has no opaque text, and is cut if that is
+/// not enough: no client makes its events too long to be reported.
+fn fitting_line(message: &NotifyMessage, values: &NotifyValues<'_>, bytes_max: usize) -> Vec<u8> {
+    let whole = line(message, values, true);
+    if whole.len() <= bytes_max {
+        return whole;
+    }
+    let mut line = line(message, values, false);
+    if line.len() > bytes_max {
+        line.truncate(bytes_max.saturating_sub(CUT.len()));
+        let escape = line.iter().rposition(|byte| *byte == b'\\').filter(|at| line.len() - at < ESCAPE_BYTES);
+        line.truncate(escape.unwrap_or(line.len()));
+        line.extend_from_slice(CUT);
+    }
+    line
+}
+
+/// Returns the line of an event, with its end, and with opaque text if `has_cgi`.
+fn line(message: &NotifyMessage, values: &NotifyValues<'_>, has_cgi: bool) -> Vec<u8> {
     let mut line = Vec::with_capacity(128);
     let (target, new_target) = (values.target, values.new_target);
     for part in &message.parts {
@@ -127,6 +183,7 @@ fn line(message: &NotifyMessage, values: &NotifyValues<'_>) -> Vec<u8> {
                 NotifyVariable::NewPath => {
                     add_escaped(&mut line, new_target.map_or(&[][..], |target| target.path.as_bytes()));
                 }
+                NotifyVariable::Cgi | NotifyVariable::NewCgi if !has_cgi => {}
                 NotifyVariable::Cgi => add_cgi(&mut line, &target.cgi),
                 NotifyVariable::NewCgi => {
                     new_target.iter().for_each(|target| add_cgi(&mut line, &target.cgi));
@@ -148,11 +205,26 @@ fn add_client(line: &mut Vec<u8>, client: &Identity, session: u64) {
     line.extend_from_slice(text.replace(is_odd, "_").as_bytes());
 }
 
-/// Adds opaque text without what gives rights to whoever reads it.
+/// Adds opaque text without what gives rights to its readers.
 fn add_cgi(line: &mut Vec<u8>, cgi: &Cgi) {
-    let shown = SECRET_KEYS.iter().fold(cgi.clone(), |cgi, key| cgi.without(key));
-    add_escaped(line, shown.as_bytes());
+    let is_shown = |key: &[u8]| match key.get(..4) {
+        Some(prefix) if prefix.eq_ignore_ascii_case(b"tpc.") => COPY_KEYS.contains(&key),
+        _ => !key.eq_ignore_ascii_case(auth::tokens::TOKEN_KEY.as_bytes()),
+    };
+    let mut separator = &b""[..];
+    for (key, value) in cgi.pairs().filter(|(key, _)| is_shown(key)) {
+        line.extend_from_slice(separator);
+        add_escaped(line, key);
+        if !value.is_empty() {
+            line.push(b'=');
+            add_escaped(line, value);
+        }
+        separator = b"&";
+    }
 }
+
+/// Length of an escaped byte.
+const ESCAPE_BYTES: usize = 4;
 
 /// Adds bytes of a client, with `\xNN` in place of control characters and of the backslash. So a line stays one line, and the
 /// bytes can be found again.
@@ -176,12 +248,16 @@ mod tests {
         Target { path: LogicalPath::parse(path).unwrap(), cgi: Cgi::new(cgi.as_bytes()) }
     }
 
-    fn written(text: &str, target: &Target, new_target: Option<&Target>) -> Vec<u8> {
+    fn limited(text: &str, target: &Target, new_target: Option<&Target>, bytes_max: usize) -> Vec<u8> {
         let names = LoginNames { user: "u x", host: "[::1]\n", ..LoginNames::default() };
         let caller = Caller::new(Identity::new(&names, 7, None, "host"), true, true);
         let (session, mode, size) = (3, 0o640, 10_000_000_000);
         let values = NotifyValues { caller: &caller, session, target, new_target, mode, size };
-        line(&NotifyMessage::parse(text).unwrap(), &values)
+        fitting_line(&NotifyMessage::parse(text).unwrap(), &values, bytes_max)
+    }
+
+    fn written(text: &str, target: &Target, new_target: Option<&Target>) -> Vec<u8> {
+        limited(text, target, new_target, 4096)
     }
 
     #[test]
@@ -195,8 +271,27 @@ mod tests {
             assert_eq!(written(text, &from, Some(&to)), expected.as_bytes(), "{text}");
         }
         assert_eq!(written("[$LFN2$CGI2]", &from, None), b"[]\n");
-        let secret = target(b"/a", "authz=Bearer%20x&y=2&tpc.key=k&tpc.dst=d");
-        assert_eq!(written("$CGI;$CGI2", &secret, Some(&secret)), b"y=2&tpc.dst=d;y=2&tpc.dst=d\n");
+        let secret =
+            target(b"/a", "authz=Bearer%20x&y=2&tpc.key=k&tpc.dst=d&z&AUTHZ=x&tpc.scgi=%09authz=x&TPC.key=k");
+        assert_eq!(written("$CGI;$CGI2", &secret, Some(&secret)), b"y=2&tpc.dst=d&z;y=2&tpc.dst=d&z\n");
+    }
+
+    #[test]
+    fn a_long_line_is_cut_where_it_says_so() {
+        let long = target(b"/abc\x01\x02", "x=1");
+        for (bytes_max, expected) in [
+            (17, &b"/abc\\x01\\x02?x=1\n"[..]),
+            (16, b"/abc\\x01\\x02?\n"),
+            (14, b"/abc\\x01\\x02?\n"),
+            (13, b"/abc\\x01\\...\n"),
+            (12, b"/abc\\...\n"),
+            (9, b"/abc\\...\n"),
+            (8, b"/ab\\...\n"),
+        ] {
+            let line = limited("$LFN?$CGI", &long, None, bytes_max);
+            assert_eq!(line, expected, "{bytes_max}: {}", String::from_utf8_lossy(&line));
+            assert!(line.len() <= bytes_max);
+        }
     }
 
     #[test]

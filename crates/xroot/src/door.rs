@@ -17,7 +17,7 @@ use wire::xroot::limits::HANDSHAKE_BYTES;
 /// Interval between checks whether a drain has ended.
 const DRAIN_LOOK: Duration = Duration::from_millis(10);
 
-/// Maximum time for the last packets of detailed monitoring to be sent.
+/// Maximum time for the loops to close all connections, and for the last packets of detailed monitoring to be sent.
 const LAST_PACKETS_MAX: Duration = Duration::from_secs(1);
 
 /// The xroot protocol on the shared port.
@@ -73,16 +73,16 @@ impl XrootDoor {
         }
         let left = self.clients();
         on_all(SessionHub::abort);
+        let (ended, mut all_ended) = tokio::sync::mpsc::channel::<()>(1);
+        for handle in loops {
+            let ended = ended.clone();
+            // The work before it has closed the files of the loop, and has sent its last packets.
+            handle.run(move || drop(ended));
+        }
+        drop(ended);
+        // It ends when all loops have dropped their ends.
+        let _ = tokio::time::timeout(LAST_PACKETS_MAX, all_ended.recv()).await;
         if let Some(streams) = &self.shared.config.streams {
-            let (flushed, mut all_flushed) = tokio::sync::mpsc::channel::<()>(1);
-            for handle in loops {
-                let flushed = flushed.clone();
-                // The work before it has sent the last packets of the loop.
-                handle.run(move || drop(flushed));
-            }
-            drop(flushed);
-            // It ends when all loops have dropped their ends.
-            let _ = tokio::time::timeout(LAST_PACKETS_MAX, all_flushed.recv()).await;
             let until = Instant::now() + LAST_PACKETS_MAX;
             while !streams.is_sent() && Instant::now() < until {
                 tokio::time::sleep(DRAIN_LOOK).await;

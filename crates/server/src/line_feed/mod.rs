@@ -17,8 +17,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Maximum length of a line in bytes. The system writes no longer one as a whole to a pipe.
-pub(crate) const LINE_BYTES_MAX: usize = 4096;
+/// Maximum length of a line in bytes for a named pipe. The system writes no longer one as a whole.
+pub(crate) const PIPE_LINE_BYTES_MAX: usize = 4096;
+
+/// Maximum length of a line in bytes for a program: two paths whose bytes are all escaped, and more.
+pub(crate) const PROGRAM_LINE_BYTES_MAX: usize = 48 * 1024;
 
 /// Memory of a line beside its bytes.
 const LINE_OVERHEAD: usize = size_of::<Vec<u8>>();
@@ -40,6 +43,7 @@ pub(crate) struct WaitingLines {
     state: Mutex<FeedQueue>,
     wake: WakeEvent,
     bytes_max: usize,
+    line_bytes_max: usize,
     /// The receiver, for the log.
     name: &'static str,
 }
@@ -56,14 +60,21 @@ struct FeedQueue {
 }
 
 impl LineFeed {
-    /// Starts the thread. `name` is that of the receiver in the log, and `bytes_max` the limit of the lines that wait.
+    /// Starts the thread. `name` is that of the receiver in the log, and the limits are those of all lines that wait and of
+    /// one.
     pub(crate) fn start(
         name: &'static str,
         thread_name: &str,
-        bytes_max: usize,
+        (bytes_max, line_bytes_max): (usize, usize),
         receive: impl FnOnce(&WaitingLines) + Send + 'static,
     ) -> io::Result<Self> {
-        let lines = WaitingLines { state: Mutex::default(), wake: WakeEvent::new()?, bytes_max, name };
+        let lines = WaitingLines {
+            state: Mutex::default(),
+            wake: WakeEvent::new()?,
+            bytes_max,
+            line_bytes_max,
+            name,
+        };
         let lines = Arc::new(lines);
         let waiting = lines.clone();
         let thread = std::thread::Builder::new().name(thread_name.to_owned());
@@ -72,6 +83,11 @@ impl LineFeed {
             waiting.log_rest();
         })?;
         Ok(Self { lines, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Returns the maximum length of a line.
+    pub(crate) fn line_bytes_max(&self) -> usize {
+        self.lines.line_bytes_max
     }
 
     /// Adds a line with its end. Returns whether it waits for the receiver; otherwise it is lost.
@@ -101,12 +117,13 @@ impl WaitingLines {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, line: Vec<u8>) -> bool {
+    fn add(&self, mut line: Vec<u8>) -> bool {
+        line.shrink_to_fit();
         let mut state = self.state();
         let bytes = state.bytes + line.len() + LINE_OVERHEAD;
         // A queue without memory still has one line, or nothing would ever be written.
         let fits = bytes <= self.bytes_max || state.lines.is_empty();
-        if line.len() <= LINE_BYTES_MAX && fits && state.end.is_none() {
+        if line.len() <= self.line_bytes_max && fits && state.end.is_none() {
             state.bytes = bytes;
             let was_empty = state.lines.is_empty();
             state.lines.push_back(line);

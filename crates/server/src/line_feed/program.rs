@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
+/// The time in which a program reads the rest of its input at the end of the server.
+const FINISH_TIME: Duration = Duration::from_secs(5);
+
 /// A program that reads lines. It is started again when it ends.
 pub(crate) struct ProgramReceiver {
     program: CopyProgram,
@@ -43,11 +46,10 @@ impl ProgramReceiver {
                     self.output.begin();
                     let failure = self.serve(&mut process, lines).err();
                     if lines.is_ending() {
-                        // It reads the rest of its input, and ends.
-                        process.end_input();
+                        self.finish(&mut process, lines);
                     }
                     self.read(&mut process);
-                    let how = process.end(lines.is_ending());
+                    let how = process.end(false);
                     let rest = process.take_line();
                     if !rest.is_empty() {
                         lines.put_back(rest);
@@ -85,6 +87,21 @@ impl ProgramReceiver {
             if process.has_ended() {
                 return Ok(());
             }
+        }
+    }
+
+    /// Lets a process read the rest of its input and end, for a limited time. What it writes meanwhile is read, or it could
+    /// wait for that.
+    fn finish(&mut self, process: &mut FedProcess, lines: &WaitingLines) {
+        process.end_input();
+        let until = Instant::now() + FINISH_TIME;
+        loop {
+            self.read(process);
+            let left = until.saturating_duration_since(Instant::now());
+            if process.has_ended() || left.is_zero() || process.wait(&lines.wake, None, Some(left)).is_err() {
+                return;
+            }
+            lines.wake.take();
         }
     }
 

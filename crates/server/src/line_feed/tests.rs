@@ -52,7 +52,7 @@ fn shell(script: &str) -> ProgramReceiver {
 }
 
 fn feed(bytes_max: usize, receive: impl FnOnce(&WaitingLines) + Send + 'static) -> LineFeed {
-    LineFeed::start("a test", "feed-test", bytes_max, receive).unwrap()
+    LineFeed::start("a test", "feed-test", (bytes_max, PIPE_LINE_BYTES_MAX), receive).unwrap()
 }
 
 #[test]
@@ -71,6 +71,27 @@ fn a_program_is_started_once_and_again_when_it_ends() {
     assert_eq!((line(), line()), ("2\n".to_owned(), "start\n".to_owned()));
     assert!(feed.send(b"3\n".to_vec()));
     assert_eq!(line(), "3\n");
+}
+
+#[test]
+fn a_program_that_writes_much_gets_all_lines_before_the_end_of_the_server() {
+    let place = FeedPlace::new("talk");
+    let (out, begin) = (place.path("out"), place.path("begin"));
+    // It reads when the server ends, and then writes more than its pipe takes.
+    let script = format!(
+        "while ! test -e {}; do sleep 0.01; done; while read a; do echo {}; echo $a >>{}; done",
+        begin.display(),
+        "x".repeat(200),
+        out.display()
+    );
+    let receiver = shell(&script);
+    let feed = feed(1 << 20, |lines| receiver.run(lines));
+    for number in 0..1000 {
+        assert!(feed.send(format!("{number}\n").into_bytes()));
+    }
+    fs::write(begin, "").unwrap();
+    feed.end();
+    assert_eq!(fs::read_to_string(out).unwrap().lines().count(), 1000);
 }
 
 #[test]
@@ -97,7 +118,7 @@ fn a_program_that_reads_nothing_costs_bounded_memory_and_no_time() {
     assert!((500..5000).contains(&sent), "{sent}");
     assert!(feed.lines.state().bytes <= 100_000);
     assert!(feed.lines.state().lost > 90_000, "the log has the first one at once, and the others later");
-    assert!(!feed.send(vec![b'x'; LINE_BYTES_MAX + 1]));
+    assert!(!feed.send(vec![b'x'; PIPE_LINE_BYTES_MAX + 1]));
 }
 
 #[test]
