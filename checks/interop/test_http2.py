@@ -156,7 +156,8 @@ def test_events_of_the_dashboard_arrive(ours):
 
 def test_encrypted_connections_agree_on_http2(ours, authority):
     trust = ("--cacert", str(authority.file))
-    for version, spoken in (("--http2", "2"), ("--http1.1", "1.1"), ("--http1.0", "1.0"), ("--no-alpn", "1.1")):
+    # HTTP/1.1 is preferred, so HTTP/2 is for clients that ask for it alone.
+    for version, spoken in (("--http2", "1.1"), ("--http1.1", "1.1"), ("--http1.0", "1.0"), ("--no-alpn", "1.1")):
         found = curl(ours, version, "GET", "/big", *trust, scheme="https")
         assert (found[0], found[1], found[3]) == (spoken, 200, BIG), version
     for version in ("--http2", "--http1.1"):
@@ -526,3 +527,14 @@ def test_connections_are_counted(ours):
             assert client.ask("GET", "/small").status == 200
     name = 'scalla_http_requests_total{method="GET",status="2xx"}'
     assert scrape(ours.port)[name] - before[name] >= 10
+
+
+def test_bodies_have_memory_where_there_is_little(tmp_path):
+    """A body is charged at most its window, so that no size of memory refuses all uploads."""
+    with OurWebServer("scalla.memory 64m\n") as server:
+        place_tree(server)
+        for version in VERSIONS:
+            assert curl(server, version, "PUT", f"/w/few{version}", body=BIG)[1] == 201
+            body = b'<?xml version="1.0"?><propfind xmlns="DAV:"><allprop/></propfind>'
+            assert curl(server, version, "PROPFIND", "/", "-H", "Depth: 0", body=body)[1] == 207
+        assert run(["h2load", "-n40", "-c4", "-m10", f"http://localhost:{server.port}/small"]).ok().out.count("40 succeeded") == 1

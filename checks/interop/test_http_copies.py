@@ -115,6 +115,23 @@ def test_files_are_copied_in_both_directions(request, active, remote, name):
             assert counts[-1] == len(content)
 
 
+@pytest.mark.parametrize("streams", [1, 4])
+@pytest.mark.parametrize("name", ["empty", "small", "big"])
+def test_real_servers_copy_to_and_from_our_encrypted_port(authority, ours, name, streams):
+    """They use libcurl, which offers HTTP/2 in the handshake."""
+    settings = f"{authority.settings()}http.cafile {authority.file}\nhttp.exthandler xrdtpc libXrdHttpTPC.so\n"
+    with TheirWebServer(settings) as active:
+        place(active)
+        for header, target in (("Source", active), ("Destination", ours)):
+            path = f"/encrypted-{header}-{name}"
+            local, far = (path, f"/{name}") if header == "Source" else (f"/{name}", path)
+            more = [f"X-Number-Of-Streams: {streams}"] if streams > 1 and name != "empty" and header == "Source" else []
+            status, lines = order(active, local, f"{header}: https://localhost:{ours.port}{far}", "Credential: none", *more)
+            assert lines[-1] == "success: Created", lines
+            assert (target.tree / path[1:]).read_bytes() == (ours.tree / name).read_bytes()
+            (target.tree / path[1:]).unlink()
+
+
 def test_encrypted_remote_servers_are_verified(authority, ours, other):
     source = f"https://localhost:{ours.port}/big"
     with OurCopies(f"http.cafile {authority.file}\n") as server:

@@ -1,8 +1,7 @@
 //! [`ConnectionStreams`]: the streams of a connection of HTTP/2, and the pieces of replies that their client has not taken.
 
-use crate::memory::{ConnectionMemory, HttpCharge};
 use crate::served_connection::ServedConnection;
-use crate::{HTTP2_CONNECTION_WINDOW, HTTP2_REQUESTS_MAX, HTTP2_RESETS_MAX, STALL_TIME_MAX};
+use crate::{HTTP2_REQUESTS_MAX, HTTP2_RESETS_MAX, STALL_TIME_MAX};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,8 +16,6 @@ pub(crate) struct ConnectionStreams {
     begun: AtomicU64,
     seen: AtomicU64,
     resets: AtomicUsize,
-    /// The memory of bodies that the client may send, while there are requests with one.
-    window: Mutex<Option<HttpCharge>>,
 }
 
 impl ConnectionStreams {
@@ -41,7 +38,7 @@ impl ConnectionStreams {
             self.count_reset();
             return None;
         }
-        let stream = connection.stream(self.clone());
+        let stream = connection.stream();
         streams.push(Arc::downgrade(&stream));
         Some(stream)
     }
@@ -52,23 +49,7 @@ impl ConnectionStreams {
         let has_come = self.seen.swap(begun, Ordering::Relaxed) != begun;
         let mut streams = self.streams();
         streams.retain(|stream| stream.strong_count() > 0);
-        if streams.is_empty() {
-            *self.window() = None;
-        }
         has_come || !streams.is_empty()
-    }
-
-    fn window(&self) -> MutexGuard<'_, Option<HttpCharge>> {
-        self.window.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes the memory of the bodies that the client may send, unless it was taken before. Reports whether there is some.
-    fn take_window(&self, memory: &ConnectionMemory) -> bool {
-        let mut window = self.window();
-        if window.is_none() {
-            *window = memory.take_beside(usize::try_from(HTTP2_CONNECTION_WINDOW).unwrap_or(usize::MAX));
-        }
-        window.is_some()
     }
 
     /// Reports whether the client has not taken a piece for too long.
@@ -95,20 +76,9 @@ impl ConnectionStreams {
 }
 
 /// The state of a request on a stream, beyond that of one of HTTP/1.1.
+#[derive(Default)]
 pub(crate) struct StreamState {
-    streams: Arc<ConnectionStreams>,
     pieces: HandedPieces,
-}
-
-impl StreamState {
-    pub(crate) fn new(streams: Arc<ConnectionStreams>) -> Self {
-        Self { streams, pieces: HandedPieces::default() }
-    }
-
-    /// Takes the memory of a body. Reports whether there is some.
-    pub(crate) fn admit_body(&self, memory: &ConnectionMemory) -> bool {
-        self.streams.take_window(memory)
-    }
 }
 
 /// Pieces of a reply that the library has, and the time since which none of them was sent.

@@ -38,8 +38,9 @@ use tokio::time::{Instant, sleep, timeout};
 /// The first bytes of a connection of HTTP/2.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The protocols of encrypted connections, the preferred one first.
-pub(crate) const ALPN_PROTOCOLS: [&[u8]; 3] = [HTTP2_NAME, b"http/1.1", b"http/1.0"];
+/// The protocols of encrypted connections, the preferred one first. HTTP/2 is for clients that ask for it alone: uploads by
+/// HTTP/1.1 have the window of TCP, and programs that wait for `100 Continue` get it.
+pub(crate) const ALPN_PROTOCOLS: [&[u8]; 3] = [b"http/1.1", HTTP2_NAME, b"http/1.0"];
 
 /// The name of HTTP/2 among them.
 pub(crate) const HTTP2_NAME: &[u8] = b"h2";

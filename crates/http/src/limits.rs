@@ -74,12 +74,12 @@ pub const HTTP2_PENDING_RESETS_MAX: usize = 20;
 /// Maximum number of streams that are reset because of errors of the client.
 pub const HTTP2_LOCAL_RESETS_MAX: usize = 100;
 
-/// Bytes of a body that a client may send on a stream before the server has used them.
-pub const HTTP2_STREAM_WINDOW: u32 = 8 * 1024 * 1024;
+/// Bytes of a body that a client may send on a stream before the server has used them. This memory is charged to a request
+/// with a body, or the length of the body if it is announced and less.
+pub const HTTP2_STREAM_WINDOW: u32 = 1024 * 1024;
 
-/// Bytes of all bodies that a client may send on a connection before the server has used them. This memory is charged while
-/// a request with a body is in progress.
-pub const HTTP2_CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
+/// Bytes of all bodies that a client may send on a connection before the server has used them.
+pub const HTTP2_CONNECTION_WINDOW: u32 = 2 * 1024 * 1024;
 
 /// Bytes of a reply that wait for the windows of the client, beyond one piece.
 pub const HTTP2_SEND_BYTES: usize = 64 * 1024;

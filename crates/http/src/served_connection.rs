@@ -4,16 +4,17 @@ use crate::activity::ConnectionActivity;
 use crate::call::{CallFailure, Calls};
 use crate::config::{HttpCredentials, HttpIdentity, HttpPeer, HttpRefusal};
 use crate::connection::HttpPermit;
-use crate::connection_streams::{ConnectionStreams, StreamState};
+use crate::connection_streams::StreamState;
 use crate::door::HttpFrontEnd;
 use crate::handover::FileHandover;
 use crate::memory::{self, ConnectionMemory};
 use crate::reply::RequestRefusal;
 use crate::service::NoBody;
-use crate::{LOGIN_AGE_MAX, LOGIN_TIME_MAX};
+use crate::{HTTP2_STREAM_WINDOW, LOGIN_AGE_MAX, LOGIN_TIME_MAX};
 use auth::Secret;
 use base::{Identity, LoginNames};
 use hyper::StatusCode;
+use hyper::header::{CONTENT_LENGTH, HeaderMap};
 use hyper::http::request::Parts;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
@@ -67,6 +68,13 @@ impl ClientDeparture {
     }
 }
 
+/// Returns the bytes of a body over HTTP/2 that can wait in memory.
+fn window_bytes(headers: &HeaderMap) -> usize {
+    let window = usize::try_from(HTTP2_STREAM_WINDOW).unwrap_or(usize::MAX);
+    let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    length.map_or(window, |length: u64| usize::try_from(length).unwrap_or(window).min(window))
+}
+
 /// A connection, as its requests see it. A request of HTTP/2 has one of its own, which ends with its stream.
 pub(crate) struct ServedConnection {
     permit: Arc<HttpPermit>,
@@ -115,7 +123,7 @@ impl ServedConnection {
     }
 
     /// Returns the state of a request on a stream. It shares the place and the login of the connection.
-    pub(crate) fn stream(&self, streams: Arc<ConnectionStreams>) -> Arc<Self> {
+    pub(crate) fn stream(&self) -> Arc<Self> {
         let shared = self.shared();
         Arc::new(Self {
             permit: self.permit.clone(),
@@ -129,7 +137,7 @@ impl ServedConnection {
             departure: ClientDeparture::default(),
             known: self.known.clone(),
             last: std::sync::Mutex::default(),
-            stream: Some(StreamState::new(streams)),
+            stream: Some(StreamState::default()),
         })
     }
 
@@ -140,10 +148,9 @@ impl ServedConnection {
 
     /// Takes the memory of a request. Reports whether there is some.
     pub(crate) fn admit(&self, head: &Parts) -> bool {
-        let has_window = |stream: &StreamState| {
-            head.extensions.get::<NoBody>().is_some() || stream.admit_body(&self.memory)
-        };
-        self.stream.as_ref().is_none_or(has_window) && self.memory.admit(memory::bytes_of(&head.method))
+        let has_window = self.stream.is_some() && head.extensions.get::<NoBody>().is_none();
+        let body = if has_window { window_bytes(&head.headers) } else { 0 };
+        self.memory.admit(memory::bytes_of(&head.method) + body)
     }
 
     pub(crate) fn shared(&self) -> &Arc<HttpFrontEnd> {
