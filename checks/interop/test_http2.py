@@ -10,15 +10,17 @@ import h2.errors
 import hpack
 import pytest
 
-import certificates
 import clusters
 import peers
 from http2_client import Http2Client
 from test_http_server import BIG, SMALL, ask, place_tree, replacements, statuses, with_tokens
 from issuers import Issuer
+from test_http_copies import authority
 from test_metrics import scrape
 from tools import run, wait_until, xrdfs
 from web import OurWebServer
+
+__all__ = ["authority"]
 
 SECONDS = 60 * peers.SLOWNESS
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -29,12 +31,6 @@ HEAD_BYTES_MAX = 64 << 10
 RESETS_MAX = 256
 CANCEL, NO_ERROR = h2.errors.ErrorCodes.CANCEL, h2.errors.ErrorCodes.NO_ERROR
 VERSIONS = ("--http1.1", "--http2-prior-knowledge")
-
-
-@pytest.fixture(scope="module")
-def authority():
-    with certificates.new_authority() as authority:
-        yield authority
 
 
 @pytest.fixture(scope="module")

@@ -8,20 +8,15 @@ import threading
 
 import pytest
 
-import certificates
 import peers
-from test_http_copies import BIG, SMALL, OurCopies, TheirCopies, place
+from test_http_copies import BIG, SMALL, OurCopies, TheirCopies, authority, place
 from tools import run, scalla, wait_until
 from web import AnsweringServer, OurWebServer, TheirWebServer
 
+__all__ = ["authority"]
+
 # Exit status of operations that may have been carried out.
 UNCERTAIN = 3
-
-
-@pytest.fixture(scope="module")
-def authority():
-    with certificates.new_authority() as authority:
-        yield authority
 
 
 @pytest.fixture(scope="module")
