@@ -25,10 +25,7 @@ impl ConnectionStreams {
 
     /// Returns the state of a new request; `None` if too many are in progress. Those whose client has reset them count until
     /// their operations have ended.
-    pub(crate) fn begin(
-        self: &Arc<Self>,
-        connection: &Arc<ServedConnection>,
-    ) -> Option<Arc<ServedConnection>> {
+    pub(crate) fn begin(&self, connection: &ServedConnection) -> Option<Arc<ServedConnection>> {
         self.begun.fetch_add(1, Ordering::Relaxed);
         let mut streams = self.streams();
         if streams.len() >= HTTP2_REQUESTS_MAX {
@@ -54,9 +51,8 @@ impl ConnectionStreams {
 
     /// Reports whether the client has not taken a piece for too long.
     pub(crate) fn is_stalled(&self, now: Instant) -> bool {
-        let is_stalled = |stream: &ServedConnection| {
-            stream.stream_state().is_some_and(|state| state.pieces.is_stalled(now))
-        };
+        let is_stalled =
+            |stream: &ServedConnection| stream.stream_state().is_some_and(|state| state.is_stalled(now));
         self.streams().iter().filter_map(Weak::upgrade).any(|stream| is_stalled(&stream))
     }
 
@@ -75,17 +71,12 @@ impl ConnectionStreams {
     }
 }
 
-/// The state of a request on a stream, beyond that of one of HTTP/1.1.
+/// The state of a request on a stream, beyond that of one of HTTP/1.1: the number of pieces of its reply that the library has
+/// not sent, and the time of the last change by which the client has made progress.
 #[derive(Default)]
-pub(crate) struct StreamState {
-    pieces: HandedPieces,
-}
+pub(crate) struct StreamState(Mutex<(usize, Option<Instant>)>);
 
-/// Pieces of a reply that the library has, and the time since which none of them was sent.
-#[derive(Default)]
-struct HandedPieces(Mutex<(usize, Option<Instant>)>);
-
-impl HandedPieces {
+impl StreamState {
     fn change(&self, change: impl FnOnce(usize) -> usize, restarts: impl FnOnce(usize) -> bool) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if restarts(state.0) {
@@ -123,7 +114,7 @@ impl AsRef<[u8]> for HandedPiece {
 impl Drop for HandedPiece {
     fn drop(&mut self) {
         if let Some(state) = self.stream.stream_state() {
-            state.pieces.remove();
+            state.remove();
         }
     }
 }
@@ -148,7 +139,7 @@ impl StreamEnd {
     /// Returns a piece for the library.
     pub(crate) fn hand_out(&self, bytes: Bytes) -> Bytes {
         if let Some(state) = self.stream.stream_state() {
-            state.pieces.add();
+            state.add();
         }
         Bytes::from_owner(HandedPiece { bytes, stream: self.stream.clone() })
     }
@@ -171,7 +162,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_stalls_if_it_takes_no_piece() {
-        let pieces = HandedPieces::default();
+        let pieces = StreamState::default();
         let pass = tokio::time::advance;
         pass(STALL_TIME_MAX).await;
         assert!(!pieces.is_stalled(Instant::now()), "there is none");

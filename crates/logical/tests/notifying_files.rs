@@ -1,4 +1,4 @@
-//! Tests of the reports about what clients do with files: their order, their values, and what is not reported.
+//! Tests of the events about files of clients: their order, their values, and operations without an event.
 
 #![allow(clippy::unwrap_used)]
 

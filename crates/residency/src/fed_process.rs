@@ -253,7 +253,8 @@ impl LoggedOutput {
     }
 }
 
-pub(crate) fn timespec(time: Duration) -> Timespec {
+/// Returns a time as the system takes it.
+pub fn timespec(time: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: time.subsec_nanos().into(),

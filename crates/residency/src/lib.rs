@@ -126,7 +126,7 @@ pub use entry::{
     CopyFailure, EntryKey, EntryState, FailedFile, FailureReason, Priority, RequestId, TransferDirection,
     TransferEntry,
 };
-pub use fed_process::{FedProcess, LoggedOutput};
+pub use fed_process::{FedProcess, LoggedOutput, timespec};
 pub use memory_store::MemoryStore;
 pub use migration_search::MigrationSchedule;
 pub use notification::RequestNotice;

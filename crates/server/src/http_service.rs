@@ -202,7 +202,7 @@ fn own_names(effective: &Effective, tls: Option<&Arc<ServerTls>>) -> Arc<dyn Fn(
 }
 
 /// Returns whether a header `Host` has a name of the server, for pages that anyone on this host may read, also without
-/// TLS. Whoever can create names in a domain could lead one of them here, so names with `*.` do not count. A name
+/// TLS. The owner of a domain could lead a name of it to this server, so names with `*.` do not count. A name
 /// without a domain is not that of another site.
 fn page_names(
     effective: &Effective,

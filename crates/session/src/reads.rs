@@ -139,8 +139,7 @@ impl ReadTask {
         out.extend_from_slice(&[0; RESPONSE_HEADER_BYTES]);
         match read(out) {
             Now::Done(Ok(read)) => {
-                // Fewer bytes than the client wants mean the end of the file. A second, empty frame
-                // would say it as well, but not every client takes two frames from one TLS record.
+                // Fewer bytes than the client wants mean the end of the file.
                 let header = replies::read_header(self.streamid, true, read);
                 if let Some(place) = out.get_mut(start..).and_then(<[u8]>::first_chunk_mut) {
                     *place = header;

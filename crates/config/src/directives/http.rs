@@ -368,7 +368,8 @@ fn delay_max(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(),
     Ok(())
 }
 
-/// Adds pages to those of earlier lines; `off` withdraws them. Readers of a page replace earlier ones. HTTP/2 is no page.
+/// Adds pages to those of earlier lines; `off` withdraws them and leaves HTTP/2 as it is. Readers of a page replace earlier
+/// ones.
 fn pages(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let first = arguments.need("option")?;
     let is_off = first.text == "off";

@@ -59,7 +59,7 @@ fn limits(arguments: &mut Arguments<'_>) -> Result<(u32, u32), DirectiveFault> {
     Ok((small, large))
 }
 
-/// Reads what follows the `|` or `>` of a token, which may be the next word.
+/// Reads the path of a receiver. It stands behind the `|` or `>` of a token, or is the next word.
 fn target(
     token: &DirectiveToken,
     arguments: &mut Arguments<'_>,

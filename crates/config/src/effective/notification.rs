@@ -152,7 +152,7 @@ impl NotifyMessage {
     /// Reads a text. `\$` stands for the character.
     ///
     /// # Errors
-    /// What follows a `$` that does not begin a variable.
+    /// The text behind a `$` that does not begin a variable.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (mut parts, mut plain, mut rest) = (Vec::new(), String::new(), text);
         while let Some(c) = rest.chars().next() {

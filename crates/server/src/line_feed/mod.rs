@@ -1,6 +1,6 @@
 //! [`LineFeed`]: lines for a program of the site, or for a named pipe, that may be slow, stop, or be missing.
 //!
-//! Whoever sends a line never waits. Lines wait in memory up to a number of bytes; further ones are lost and counted. One
+//! The sender of a line never waits. Lines wait in memory up to a number of bytes; further ones are lost and counted. One
 //! thread gives them to the receiver (`program`, `pipe`).
 
 mod pipe;
@@ -9,8 +9,8 @@ mod program;
 pub(crate) use pipe::{PipeReaders, PipeReceiver, prepare_pipe};
 pub(crate) use program::ProgramReceiver;
 
-use residency::WakeEvent;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use residency::{WakeEvent, timespec};
+use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -231,13 +231,6 @@ impl FeedQueue {
         }
         self.logged = Some(now);
         Some(std::mem::take(&mut self.lost))
-    }
-}
-
-fn timespec(time: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: time.subsec_nanos().into(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! [`PipeReceiver`]: a named pipe that a program of the site reads.
 
-use super::{WaitingLines, timespec};
+use super::WaitingLines;
+use residency::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, lstat, mknodat, open, stat};
 use rustix::io::Errno;

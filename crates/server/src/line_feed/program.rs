@@ -90,8 +90,8 @@ impl ProgramReceiver {
         }
     }
 
-    /// Lets a process read the rest of its input and end, for a limited time. What it writes meanwhile is read, or it could
-    /// wait for that.
+    /// Lets a process read the rest of its input and end, for a limited time. Its output is read meanwhile: a process whose
+    /// output is full stops reading.
     fn finish(&mut self, process: &mut FedProcess, lines: &WaitingLines) {
         process.end_input();
         let until = Instant::now() + FINISH_TIME;
